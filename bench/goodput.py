@@ -32,6 +32,7 @@ from tests.exploration.simulated import scaled, simulated
 from tests.exploration.trainers import ExploredDiLoCo, Silent
 from tests.exploration.world import Process, Setting, World
 from tests.memory.harness import ControlHarness
+from tests.support.scaled_rounds import GRACE_SECONDS, scaled_rounds
 
 _HOUR = 3_600.0
 _LOST = "InternalServerError: We encountered an internal error. Please try again."
@@ -93,6 +94,7 @@ def run() -> list[Row]:
     for replicas, aim in ((2, None), (4, None), (8, ">= 0.88"), (16, ">= 0.93")):
         rows += _goodput_rows(replicas, rate, aim)
     rows += _churn_rows()
+    rows += _scaled_rows()
     return rows
 
 
@@ -107,7 +109,8 @@ def faults(rate: float, replicas: int, seconds: float, seed: int, kinds: Sequenc
 class Fleet:
     """One run of so many replicas: the control plane that reruns them, and the world in which they train."""
 
-    def __init__(self, replicas: int, assumed: Assumed, seed: int) -> None:
+    def __init__(self, replicas: int, assumed: Assumed, seed: int, grace: float = GRACE_SECONDS) -> None:
+        """`grace`: the longest for which a quorum, half of the replicas, waits for the others, in seconds."""
         self._assumed, self._rng = assumed, random.Random(seed)  # noqa: S311 - the same starts in every run
         least = max(1, replicas // 2)
         setting = Setting(
@@ -115,7 +118,7 @@ class Fleet:
             min_participants=least,
             rounds=_NEVER,
             snapshot_rounds=10,
-            grace_seconds=30.0,
+            grace_seconds=grace,
             timeout_seconds=_HOUR,
             count=64,
         )
@@ -302,3 +305,24 @@ def _churn_rows() -> Iterator[Row]:
     taken = [len(commit.members) / live for commit, live in zip(found.commits, found.live, strict=True) if live]
     yield Row("live replicas in a commit, on average", fmean(taken), "share", ">= 0.95", 0.5)
     yield Row("live replicas in a commit, the worst", min(taken), "share")
+    # As in ft-diloco, where 16 of 32 take part in a round.
+    undisturbed = Fleet(replicas, ONE_MACHINE, seed=2, grace=0.0).train(seconds, ())
+    found = Fleet(replicas, ONE_MACHINE, seed=2, grace=0.0).train(seconds, troubles)
+    share = len(found.commits) / len(undisturbed.commits)
+    note = "the same faults; a round waits for nobody once it has 16, as in ft-diloco (`rendezvous.grace_seconds: 0`)"
+    yield Row("commits at 125 faults an hour, the first 16 of 32", share, "of undisturbed", ">= 0.977", 0.977, note)
+
+
+def _scaled_rows() -> Iterator[Row]:
+    """4 replicas, then 16, then 2, which leave in the middle of a phase."""
+    found = scaled_rounds(4, [(1_500.0, 16), (4_000.0, 2)], rounds=18, step=FLEET.step, steps=FLEET.steps)
+    usual, name = FLEET.step * FLEET.steps, "4, 16 and 2 replicas: "
+    yield Row(f"{name}others that restarted or failed", len(found.failed), "replicas", "== 0")
+    different = max(len(states) for states in found.states.values())
+    yield Row(f"{name}different parameters after a round", different, "states", "== 1")
+    longest = found.longest_round / (usual + GRACE_SECONDS)
+    note = f"{found.longest_round:.0f} s: inner steps of {usual:.0f} s and a grace window of {GRACE_SECONDS:.0f} s"
+    yield Row(f"{name}the longest round", longest, "of a round and its grace", "<= 1.1", note=note)
+    late = sum(passed > 0 for passed in found.passed.values())
+    note = f"{late} of {len(found.passed)} joiners were left out once"
+    yield Row(f"{name}rounds without a joiner that is ready", max(found.passed.values()), "rounds", "<= 1", note=note)

@@ -35,8 +35,8 @@ from muster.control.settle import finish_run
 from muster.control.stop import StopRequest, stop_run
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.elastic.contract.seats import ParkedSeat, parked_key
-from muster.options.elastic.control.scale import ScaleRequest
-from muster.options.elastic.control.scale import scale as change_seats
+from muster.options.elastic.control.seat_changes import ScaleRequest
+from muster.options.elastic.control.seat_changes import scale as change_seats
 from muster.options.elastic.control.seat_documents import seats_of
 from tests.memory.harness import PREFIX, RUN, ControlHarness
 from tests.simulation.faults import CallFault, throttled

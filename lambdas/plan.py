@@ -20,6 +20,7 @@ from muster.control.reporting.announcements import announce_refusal, announce_ru
 from muster.control.runtime import clock
 from muster.control.runtime.function import count, imported, logger, metrics, read_environment
 from muster.control.runtime.function_settings import PlanEnvironment
+from muster.control.seat_keeper import seat_keeper
 
 # Step Functions: a Fail state's cause has at most 32,768 characters.
 _CAUSE_MAX = 32_768
@@ -64,8 +65,8 @@ def handler(event: dict[str, object], context: object) -> dict[str, object]:
     count("RunStarted")
     announce_run_started(_plane.bus, plan)
     _timers.set(plan.run, plan.spec.timers())
-    if plan.spec.elastic is not None and _settings.scale_function_arn is not None:
-        _timers.scale(plan.run, plan.spec.elastic.scale, _settings.scale_function_arn)
+    if (seats := seat_keeper(plan.spec)) is not None and _settings.scale_function_arn is not None:
+        seats.schedule(_timers, plan, _settings.scale_function_arn)
     return {
         "accepted": True,
         "queued": False,

@@ -138,8 +138,7 @@ class ScalePendingError(ClientError):
     def __init__(self, run: str, replicas: int, seconds: float) -> None:
         super().__init__(
             f"{replicas:,} replicas were asked for, and the run {run} has not been scaled within {seconds:g} s. "
-            f"`muster status {run}` shows whether it is later; if it was refused, the event `Scale Refused` on the "
-            "stack's bus says why. Asking again is safe."
+            f"`muster status {run}` shows whether it is later. Asking again is safe."
         )
 
 

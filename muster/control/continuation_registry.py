@@ -7,6 +7,7 @@ from muster.contract.layout import RunLayout
 from muster.contract.run.continuation import Continuation, lineage_after, next_run
 from muster.contract.run.plan import Lineage, Plan
 from muster.contract.run.result import Result
+from muster.contract.spec.elastic import snapshot_writers
 from muster.contract.spec.spec import Spec
 from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
@@ -17,7 +18,7 @@ def register_continuation(store: DocumentStore, spec: Spec, continuation: Contin
 
     Raises:
         SpecError: there is no such run, it has not ended, it has another continuation, the numbers of replicas differ,
-            or its rounds were deleted.
+            one of the two is elastic and their snapshots differ, or its rounds were deleted.
     """
     parent = spec.resume_from or ""
     documents = RunDocuments(store, parent)
@@ -36,6 +37,12 @@ def register_continuation(store: DocumentStore, spec: Spec, continuation: Contin
     if plan.spec.replicas != spec.replicas:
         statement = f"{parent} has {plan.spec.replicas} replicas, and this spec has {spec.replicas}"
         raise _refused(statement, f"write replicas: {plan.spec.replicas}, or leave resume_from out")
+    if _writers(plan.spec) != _writers(spec):
+        was, number = plan.spec.elastic is not None, spec.replicas
+        kinds = ("elastic", "not elastic") if was else ("not elastic", "elastic")
+        statement = f"{parent} is {kinds[0]} and this spec {kinds[1]}: the snapshots of {number} replicas differ"
+        form = f"{{min: …, start: …, max: {number}}}" if was else number
+        raise _refused(statement, f"write replicas: {form}, or leave resume_from out")
     if plan.spec.sweep != spec.sweep:
         statement = f"{parent} has other values in its sweep"
         raise _refused(statement, "write the same values, or leave resume_from out")
@@ -47,6 +54,10 @@ def register_continuation(store: DocumentStore, spec: Spec, continuation: Contin
         statement = f"{parent} is already continued by {registered.run}"
         raise _refused(statement, f"continue {registered.run} once it has ended")
     return lineage_after(plan, result)
+
+
+def _writers(spec: Spec) -> int:
+    return snapshot_writers(spec.replicas, elastic=spec.elastic is not None)
 
 
 def _is_next(parent: Plan, result: Result, continuation: Continuation) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -118,13 +118,19 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
         return _lost(rank, current, f"{name} ({allowed}) is used up")
     if facts.ceiling is not None:
         return _lost(rank, current, facts.ceiling)
+    return rerun(attempts, types, budget.delay(spent // types))
+
+
+def rerun(attempts: Sequence[Attempt], types: int, delay: int) -> Decision:
+    """Another attempt after the last of `attempts`: after `delay`, or at once where another type was not tried yet."""
+    current = attempts[-1]
     # Another type may be available now: there is no reason to wait before it is tried.
     untried = current.is_shortage and shortages(attempts) % types != 0
     return Decision(
         next=Next.RERUN,
         attempt=current.attempt + 1,
-        delay_seconds=0 if untried else jittered(budget.delay(spent // types), current.job),
-        reason=str(failure_class),
+        delay_seconds=0 if untried else jittered(delay, current.job),
+        reason=str(current.failure_class),
     )
 
 

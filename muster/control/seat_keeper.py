@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from muster.control.active_run import ActiveReplica, ActiveRun
     from muster.control.attempt_request import AttemptRequest, Launch
     from muster.control.aws.store import DocumentStore
+    from muster.control.aws.timer_schedules import Timers
     from muster.control.control_plane import ControlPlane
 
 
@@ -26,6 +27,10 @@ class SeatKeeper(ABC):
     @abstractmethod
     def prepare(self, store: DocumentStore, plan: Plan) -> None:
         """Write the seats of a planned run, once. A continuation has those of the run before."""
+
+    @abstractmethod
+    def schedule(self, timers: Timers, plan: Plan, function_arn: str) -> None:
+        """Schedule the times at which the run gets another number of replicas: `function_arn` scales it."""
 
     @abstractmethod
     def hold(

@@ -12,7 +12,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError, NewerDocumentError
 from muster.contract.layout import split_s3_uri
-from muster.contract.run.attempt import Attempt
+from muster.contract.run.attempt import Attempt, parkings
 from muster.contract.run.commit import Commit, last_round
 from muster.contract.run.failure_words import failure_words
 from muster.contract.run.fence import Fence, FenceCause
@@ -107,7 +107,7 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
         settled_at=clock.now(),
         replicas=tuple(replicas),
         recipe=None if run.plan.spec.recipe is None else run.plan.spec.recipe.shown,
-        reruns=sum(max(0, len(replica.attempts) - 1) for replica in replicas),
+        reruns=sum(max(0, len(replica.attempts) - 1 - parkings(replica.attempts)) for replica in replicas),
         committed_rounds=None if apart else rounds,
         parameters_identical=None if run.plan.spec.sweep else _identical(replicas),
         model=found.model,

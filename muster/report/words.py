@@ -20,7 +20,7 @@ from muster.contract.timestamps import parse, seconds_between
 from muster.contract.training.ranks import show_ranks
 from muster.report.figures import Fact, dollars
 from muster.report.read_back import ranks_text
-from muster.report.seats import AWAY, limits_text, outcomes_text, seats_text
+from muster.report.seat_words import AWAY, limits_text, outcomes_text, seats_text
 
 if TYPE_CHECKING:
     from muster.contract.run.seat_states import SeatsView

@@ -34,6 +34,7 @@ from tests.support.peers import (
 )
 from tests.support.rendezvous_keys import of_round
 from tests.support.round_commits import commit_of, member
+from tests.support.scaled_rounds import GRACE_SECONDS, scaled_rounds
 from tests.support.waiting import wait_until
 
 # A wait for a replica that has left would last as long as a test may: so does the grace of `Run`.
@@ -195,6 +196,16 @@ def test_a_process_that_stays_although_it_was_to_leave_is_counted_again(tmp_path
             rendezvous.rounds.play(training, replace(update, gradient=gradient_of(1, training.round + 1, run.count)))
         assert other.parameters() == training.state.parameters.tobytes()
     assert [ranks_of(run, round_) for round_ in (1, 2)] == [[0, 1]] * 2
+
+
+def test_four_replicas_then_sixteen_then_two_train_on_without_a_restart_and_delay_no_round() -> None:
+    """At the second change fourteen leave in the middle of a phase, which takes 120 s."""
+    found = scaled_rounds(4, [(500, 16), (1_200, 2)], rounds=12, step=10, steps=12)
+    assert found.failed == []
+    assert [len(states) for states in found.states.values()] == [1] * 12
+    assert found.longest_round < 1.1 * (120 + GRACE_SECONDS)
+    assert len(found.passed) == 12
+    assert max(found.passed.values()) <= 1
 
 
 def test_a_look_costs_what_the_members_cost_however_many_seats_there_are(

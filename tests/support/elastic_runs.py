@@ -6,7 +6,7 @@ from typing import Any
 from muster.control.active_run import ActiveRun
 from muster.control.stop import StopRequest, stop_run
 from muster.options.elastic.contract.seats import ParkedSeat, Seats, parked_key, seats_key
-from muster.options.elastic.control.scale import ScaleRequest, scale
+from muster.options.elastic.control.seat_changes import ScaleRequest, scale
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.support.control_steps import found
 

@@ -126,6 +126,8 @@ def _seat_lines(seats: PlannedSeats) -> Iterator[str]:
     prices = [("" if one.per_hour is None else f"${one.per_hour:,.2f} per hour") for one in counts.values()]
     rows = [(name, f"{one.replicas:,}", price) for (name, one), price in zip(counts.items(), prices, strict=True)]
     yield from (f"  {line}" for line in columns(rows, right=(1, 2)))
+    if elastic.budget_usd_per_hour is not None:
+        yield f"  Scaling opens what ${elastic.budget_usd_per_hour:,.2f} per hour pay for: {seats.paid:,} at least."
     if elastic.scale:
         steps = ", ".join(f"{step.replicas:,} after {duration(step.after_seconds)}" for step in elastic.scale)
         yield f"  Scheduled: {steps}."

@@ -15,7 +15,7 @@ from muster.contract.run.run_cost import saving
 from muster.contract.spec.sweep_values import in_order, short_names, value_text
 from muster.contract.training.ranks import show_ranks
 from muster.report.read_back import Attempts, kept_pools, latest_details, metric_words
-from muster.report.seats import outcomes_text
+from muster.report.seat_words import outcomes_text
 
 if TYPE_CHECKING:
     from muster.contract.run.result import ReplicaResult, Result

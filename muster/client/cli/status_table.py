@@ -20,7 +20,7 @@ from muster.client.runs.status_text import (
 )
 from muster.contract.spec.sweep_values import short_names
 from muster.contract.text import shortened
-from muster.report.seats import seat_lines, seats_text
+from muster.report.seat_words import seat_lines, seats_text
 from muster.report.time_split import time_sentences
 
 HEADINGS = ReplicaLine("rank", "attempt", "status", "round", "rate", "metrics", "note", alert=False, place="cluster")

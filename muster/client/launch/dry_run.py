@@ -189,14 +189,8 @@ def dry_run(
         problems += foreign_resources(spec.model_dump(mode="json"), Locality.of_arn(at.state_machine_arn))
     if problems:
         raise SpecError(problems)
-    complete = context.defaults.complete(spec)
     source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
-    if source is not None:
-        complete = complete.model_copy(update={"source_dir": s3_uri(context.place.bucket, source.key)})
-    if complete.named_role is not None:
-        complete = complete.model_copy(update={"role_arn": f"<arn-of-{complete.named_role}>"})
-    run = spec.name or _RUN
-    plan = Plan.make(run, context.execution_arn(run), _START, context.place, complete)
+    plan = _plan(spec, context, source)
     ranks = [plan.spec.of_rank(rank) for rank in range(spec.replicas)]
     prices = context.prices.with_prices(spec.usd_per_hour)
     elastic = plan.spec.elastic
@@ -220,10 +214,20 @@ def dry_run(
             *(() if seats is None else quota_remarks(seats)),
             *_bounds(ranks, prices),
             *_of_the_replicas(ranks),
-            *_of_the_program(complete),
+            *_of_the_program(plan.spec),
             *unknown_types(name for item in ranks for name in item.instance_types),
         ),
     )
+
+
+def _plan(spec: Spec, context: DeploymentContext, source: PackedSource | None) -> Plan:
+    complete = context.defaults.complete(spec)
+    if source is not None:
+        complete = complete.model_copy(update={"source_dir": s3_uri(context.place.bucket, source.key)})
+    if complete.named_role is not None:
+        complete = complete.model_copy(update={"role_arn": f"<arn-of-{complete.named_role}>"})
+    run = spec.name or _RUN
+    return Plan.make(run, context.execution_arn(run), _START, context.place, complete)
 
 
 def _of_the_replicas(ranks: Sequence[Spec]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pydantic import Field
 from muster.client.launch.estimate import Cost, cost, quotas
 from muster.contract.aws.prices import PriceTable
 from muster.contract.document import Document
+from muster.contract.run.run_cost import paid_for, seat_usd_per_hour
 from muster.contract.spec.elastic import Elastic
 from muster.contract.spec.spec import Spec
 
@@ -37,6 +38,11 @@ class PlannedSeats(Document):
     start: SeatCost
     most: SeatCost
     quotas: tuple[SeatQuota, ...]
+    paid: int | None = Field(
+        default=None,
+        description="how many replicas `elastic.budget_usd_per_hour` pays for at the dearest types that they may have; "
+        "null without it",
+    )
     elastic: Elastic = Field(description="the spec's section")
 
 
@@ -61,6 +67,9 @@ def planned_seats(
             )
             for name, instances in needs[2].items()
         ),
+        paid=None
+        if elastic.budget_usd_per_hour is None
+        else paid_for(map(seat_usd_per_hour, ranks), elastic.budget_usd_per_hour),
         elastic=elastic,
     )
 
@@ -72,7 +81,10 @@ def cost_of_seats(ranks: Sequence[Spec], start: int, prices: PriceTable) -> Cost
 
 
 def quota_remarks(seats: PlannedSeats) -> Iterator[str]:
-    """A remark on every quota that is too small, which says for how many replicas."""
+    """A remark on every quota that is too small, and on the budget, which says for how many replicas."""
+    if seats.paid is not None and seats.paid < seats.start.replicas:
+        pays = f"elastic.budget_usd_per_hour pays for {seats.paid:,} replicas of the dearest types that they may have"
+        yield f"{pays}: the launch has {seats.start.replicas:,} all the same, and scaling adds none"
     for quota in seats.quotas:
         if quota.granted is None or quota.granted >= quota.most:
             continue

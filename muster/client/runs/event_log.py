@@ -24,7 +24,7 @@ from muster.contract.run.result import Result
 from muster.contract.run.run_cost import saving
 from muster.contract.run.seat_states import SeatChange, SeatsView
 from muster.contract.timestamps import Timestamp
-from muster.report.seats import change_text
+from muster.report.seat_words import change_text
 
 
 class EventKind(StrEnum):

@@ -9,7 +9,7 @@ from muster.client.runs.run_list import RunSummary
 from muster.client.runs.run_status import RunStatus
 from muster.client.runs.status_text import ReplicaLine, headline, recipe_line, shown_replicas
 from muster.contract.errors import MusterError
-from muster.report.seats import seats_text
+from muster.report.seat_words import seats_text
 
 
 def run_html(name: str, status: Callable[[], RunStatus]) -> str:

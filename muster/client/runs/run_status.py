@@ -20,7 +20,7 @@ from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.backend import Backend
 from muster.contract.document import Document
 from muster.contract.names import run_name
-from muster.contract.run.attempt import Attempt
+from muster.contract.run.attempt import Attempt, parkings
 from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.commit import Finish
 from muster.contract.run.finding import Finding, FindingDocument
@@ -168,7 +168,7 @@ class RunStatus(Document):
         default=None, description="when the last expected round will be committed, at the pace of the last rounds"
     )
     excluded: int = Field(default=0, description="contributions that were left out of a round as unusable, all rounds")
-    reruns: int = Field(default=0, description="attempts beyond the first, all replicas together")
+    reruns: int = Field(default=0, description="attempts after a failed one, all replicas together")
     parent: str | None = Field(default=None, description="the run that this one continues")
     recipe: RunRecipe | None = Field(default=None, description="the run's recipe; none where it has none, or none yet")
     continued_by: str | None = Field(default=None, description="the run that continues this one")
@@ -286,7 +286,7 @@ def run_status(seen: Observation) -> RunStatus:
         stalled=speed.stalled,
         ends_at=speed.ends_at,
         excluded=seen.progress.excluded,
-        reruns=sum(max(replica.attempt - 1, 0) for replica in replicas),
+        reruns=sum(max(replica.attempt - 1 - parkings(attempts.get(replica.rank, ())), 0) for replica in replicas),
         parent=execution.parent,
         recipe=seen.result.recipe if seen.result else execution.recipe,
         continued_by=seen.continued_by,

@@ -22,6 +22,7 @@ class Scaled(Document):
 
     run: str
     replicas: int = Field(description="how many are wanted")
+    asked: int = Field(description="how many were asked for; `elastic.budget_usd_per_hour` may pay for fewer")
     before: int = Field(description="how many were wanted before")
     opened: str = Field(default="", description="the ranks that are launched, such as `8-15`; empty for none")
     closed: str = Field(default="", description="the ranks that leave, such as `2,5`; empty for none")

@@ -21,7 +21,7 @@ from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.spec.sweep_values import value_text
 from muster.report.figures import dollars
 from muster.report.read_back import Details, KeptInstances, mlflow_lines, progress_words, rule_lines, saving_words
-from muster.report.seats import change_text
+from muster.report.seat_words import change_text
 from muster.report.words import bytes_text, duration, model_text, rate_number, rate_text
 
 _BEFORE_SHOWN = 3  # of the runs in the queue

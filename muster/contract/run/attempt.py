@@ -120,6 +120,11 @@ def shortages(attempts: Sequence[Attempt]) -> int:
     return sum(attempt.is_shortage for attempt in attempts)
 
 
+def parkings(attempts: Sequence[Attempt]) -> int:
+    """How many of `attempts` were parked and followed by another one, which is no rerun: nothing has failed."""
+    return sum(attempt.failure_class is FailureClass.STOPPED_BY_MUSTER for attempt in attempts[:-1])
+
+
 def requested_type(spec: Spec, before: Sequence[Attempt]) -> str | None:
     """The instance type to request for the attempt that follows `before`; None where SageMaker chooses.
 

@@ -38,7 +38,7 @@ class RunLine(Document):
     replicas: int | None = Field(default=None, ge=0, description="none where it is not known")
     parked: int = Field(default=0, ge=0, description="of an elastic run: how many of them were parked at its end")
     rounds: int | None = Field(default=None, description="the last round committed, those of the runs before included")
-    reruns: int | None = Field(default=None, ge=0, description="attempts beyond the first, all replicas together")
+    reruns: int | None = Field(default=None, ge=0, description="attempts after a failed one, all replicas together")
     failures: tuple[FailureCount, ...] = Field(
         default=(), description="why attempts did not succeed, the most frequent first"
     )

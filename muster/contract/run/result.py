@@ -79,7 +79,7 @@ class Result(StoredDocument):
     settled_at: Timestamp
     replicas: tuple[ReplicaResult, ...]
     recipe: RunRecipe | None = Field(default=None, description="the run's recipe; none where it has none")
-    reruns: int = Field(ge=0, description="attempts beyond the first, all replicas together")
+    reruns: int = Field(ge=0, description="attempts after a failed one, all replicas together")
     committed_rounds: int | None = Field(
         default=None, ge=0, description="the last round committed in the rendezvous, those of the runs before included"
     )

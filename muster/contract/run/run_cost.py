@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import Field
@@ -112,6 +113,17 @@ def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping
     if not billed and attempt.secondary in BEFORE_INSTANCE:
         return 0.0
     return max(0.0, seconds_between(begin, attempt.ended_at or now)) * instances * price / _HOUR
+
+
+def seat_usd_per_hour(spec: Spec, instance_type: str | None = None) -> float:
+    """Dollars for an hour of a replica of this type, or of the dearest that it may have; `spec` is its rank's."""
+    kind = instance_type or spec.prices.dearest(spec.instance_types)
+    return billed_usd(Rented(kind, held_instances(spec)), _HOUR, spec.prices)
+
+
+def paid_for(usd_per_hour: Iterable[float], budget: float) -> int:
+    """How many of these replicas, in their order, so many dollars an hour pay for."""
+    return sum(total <= budget for total in accumulate(usd_per_hour))
 
 
 def held_instances(spec: Spec) -> int:

@@ -140,7 +140,7 @@ class RunEnded(RunEvent):
 
     reason: str = Field(description="why it ended like this")
     replicas: int = Field(description="how many replicas trained together")
-    reruns: int = Field(description="attempts beyond the first, all replicas together")
+    reruns: int = Field(description="attempts after a failed one, all replicas together")
     result: str = Field(description="URI of the result, s3://…")
     rounds: int | None = Field(default=None, description="the last committed round")
     unit: str | None = Field(default=None, description="what the trainers count, such as `samples` or `tokens`")

@@ -122,6 +122,11 @@ def _elastic_problems(spec: SpecFields) -> Iterator[Problem]:
     if elastic is None:
         return
     yield from elastic.problems(spec.replicas)
+    if elastic.budget_usd_per_hour is not None:
+        parts = (spec, *(with_override(spec, override) for override in spec.overrides.values()))
+        yield from spec.price_problems(
+            "elastic.budget_usd_per_hour", (n for part in parts for n in part.instance_types)
+        )
     if not spec.has_trainer:
         remedy = "write one number: only replicas with a trainer can join and leave"
         yield StatedProblem("replicas", "min, start and max are set without trainer", remedy)

@@ -14,6 +14,7 @@ from muster.contract.spec.run_limits import RUN_MAX_SECONDS
 
 QUORUM = 0.75
 """Of those who are expected, where seats come and go and the spec does not say otherwise."""
+_SNAPSHOT_WRITERS_MAX = 64
 _NAMES = ("min", "start", "max")
 
 
@@ -46,6 +47,13 @@ class Elastic(Document):
         description="what follows while fewer than `min` seats have an instance or may soon have one: the others wait, "
         "or the run is stopped",
     )
+    budget_usd_per_hour: float | None = Field(
+        default=None,
+        gt=0,
+        le=1_000_000,
+        description="dollars for an hour of all replicas: scaling opens no more seats than they pay for, and at least "
+        "`min`",
+    )
     scale: list[ScaleStep] = Field(default_factory=list, max_length=50, description="times of other numbers")
 
     def problems(self, replicas: int) -> Iterator[Problem]:
@@ -59,6 +67,14 @@ class Elastic(Document):
         times = [step.after_seconds for step in self.scale]
         if times != sorted(set(times)):
             yield StatedProblem("elastic.scale", "the times do not ascend", "sort the steps by after_seconds")
+
+
+def snapshot_writers(replicas: int, *, elastic: bool) -> int:
+    """How many members write a shard of each snapshot: those who read it need the same number.
+
+    Of an elastic run's seats most may be empty, so that each of a few members writes some shards.
+    """
+    return min(replicas, _SNAPSHOT_WRITERS_MAX) if elastic else replicas
 
 
 class SeatLimits(NamedTuple):

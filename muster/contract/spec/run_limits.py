@@ -69,12 +69,7 @@ class LimitFields(Document):
     def limit_problems(self, replicas: int, instance_types: Iterable[str]) -> Iterator[Problem]:
         """Problems between the limits and the run; `instance_types` are all types that a replica may run on."""
         if self.cost_ceiling_usd is not None:
-            prices = self.prices
-            for name in sorted({name for name in instance_types if name not in prices.usd_per_hour}):
-                statement = f"the price table of {prices.as_of} has no price for {name}"
-                today = "`muster plan --deployed` without cost_ceiling_usd shows today's price"
-                remedy = f"write usd_per_hour: {{{name}: DOLLARS}}; {today}"
-                yield StatedProblem("cost_ceiling_usd", statement, remedy)
+            yield from self.price_problems("cost_ceiling_usd", instance_types)
         gate = self.launch_gate
         if gate is not None and gate.replicas > replicas:
             allowed = f"at most replicas ({replicas})"
@@ -82,6 +77,15 @@ class LimitFields(Document):
         if gate is not None and self.deadline_seconds is not None and gate.within_seconds >= self.deadline_seconds:
             allowed = f"less than deadline_seconds ({self.deadline_seconds})"
             yield Problem("launch_gate.within_seconds", str(gate.within_seconds), "lower it", allowed)
+
+    def price_problems(self, field: str, instance_types: Iterable[str]) -> Iterator[Problem]:
+        """The types without a price, which `field` needs of each."""
+        prices = self.prices
+        for name in sorted({name for name in instance_types if name not in prices.usd_per_hour}):
+            statement = f"the price table of {prices.as_of} has no price for {name}"
+            today = f"`muster plan --deployed` without {field} shows today's price"
+            remedy = f"write usd_per_hour: {{{name}: DOLLARS}}; {today}"
+            yield StatedProblem(field, statement, remedy)
 
     def timers(self) -> dict[Timer, int]:
         """The timers of a run, each with its seconds after the launch."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Protocol
 
 from muster.contract.document import canonical_json
-from muster.contract.spec.elastic import ScaleStep
 from muster.contract.spec.run_limits import Timer
 from muster.control.aws.aws_errors import tolerated
 from muster.control.runtime import clock
@@ -31,18 +30,12 @@ class Timers:
 
     def set(self, run: str, timers: Mapping[Timer, int]) -> None:
         """Schedule each timer to fire after this many seconds. A timer that is already set does not change."""
-        now = clock.utc_now()
         for timer, seconds in timers.items():
-            self._set(f"{run}-{timer}", now + timedelta(seconds=seconds), self._function_arn, run=run, timer=timer)
+            self.call(f"{run}-{timer}", seconds, self._function_arn, run=run, timer=timer)
 
-    def scale(self, run: str, steps: Sequence[ScaleStep], function_arn: str) -> None:
-        """Schedule the times at which an elastic run gets another number of replicas: `function_arn` scales it."""
-        now = clock.utc_now()
-        for number, step in enumerate(steps):
-            at, by = now + timedelta(seconds=step.after_seconds), f"schedule-{number}"
-            self._set(f"{run}-scale-{number}", at, function_arn, run=run, replicas=step.replicas, by=by)
-
-    def _set(self, name: str, at: datetime, function_arn: str, **request: str | int) -> None:
+    def call(self, name: str, seconds: int, function_arn: str, **request: str | int) -> None:
+        """Call a function with this request after so many seconds. What is already scheduled does not change."""
+        at = clock.utc_now() + timedelta(seconds=seconds)
         with tolerated("ConflictException"):
             self._scheduler.create_schedule(
                 # At most 64 characters; unique in its group, which is the default one.

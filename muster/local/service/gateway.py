@@ -27,7 +27,7 @@ from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import Caller, ServiceError
 from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, TrainingService
-from muster.local.service import request_checks, service_quotas
+from muster.local.service import emulated_quotas, request_checks
 from muster.local.service.admin_api import AdminApi, Books
 from muster.local.service.http_request import EndpointRequest, break_off, discard
 from muster.local.service.option_services import OptionService, Right
@@ -115,7 +115,7 @@ class Gateway:
         if target.startswith("SageMaker."):
             response = await self._answer_here(request, call, partial(self._train, request, call.operation))
             await response(request.scope, request.receive, send)
-        elif target == f"{service_quotas.TARGET}ListServiceQuotas":
+        elif target == f"{emulated_quotas.TARGET}ListServiceQuotas":
             response = await self._answer_here(request, call, self._list_quotas)
             await response(request.scope, request.receive, send)
         elif rights := [one for each in self.services for one in await each.rights(request, call, self.account)]:
@@ -168,8 +168,8 @@ class Gateway:
         return self.training.call(operation, document, caller)
 
     def _list_quotas(self, document: Any, caller: Caller) -> Mapping[str, object]:
-        caller.authorise(service_quotas.ACTION, "*", {})
-        return service_quotas.list_service_quotas(document, self.account)
+        caller.authorise(emulated_quotas.ACTION, "*", {})
+        return emulated_quotas.list_service_quotas(document, self.account)
 
 
 _READS = frozenset({"GetObject", "HeadObject"})

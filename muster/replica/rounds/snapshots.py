@@ -15,6 +15,7 @@ from itertools import zip_longest
 
 import numpy as np
 
+from muster.contract.spec.elastic import snapshot_writers
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.free_memory import pages
 from muster.replica.parts.cut import Cut, window_elements
@@ -50,8 +51,6 @@ SHARD_BYTES_MAX = 64 * 2**20
 # request that is paid for.
 READ_BYTES_MIN = 8 * 2**20
 ELEMENT_BYTES = 4
-# Of an elastic run's seats most may be empty: of so many each member writes a shard.
-SEATS_MAX = 64
 SHARED = "shared"  # the source of every snapshot but the first: all replicas hold the same
 
 
@@ -74,7 +73,7 @@ class Snapshots:
     def _shards(self) -> tuple[int, int]:
         """Of parameters alone, and with their momentum."""
         quorum = self.context.quorum
-        writers = min(quorum.replicas, SEATS_MAX) if quorum.is_elastic else quorum.replicas
+        writers = snapshot_writers(quorum.replicas, elastic=quorum.is_elastic)
         alone, both = (
             max(-(-elements * ELEMENT_BYTES // SHARD_BYTES_MAX), Blocks(elements).shards(writers))
             for elements in (self.cut.count, 2 * self.cut.count)

@@ -27,9 +27,10 @@ from muster.control.plan import make_plan
 from muster.options.elastic.client import scaling
 from muster.options.elastic.client.scale_command import _lines
 from muster.options.elastic.contract.seats import Scaling, Seats, seats_key
-from muster.options.elastic.control.scale import ScaleRequest
-from muster.options.elastic.control.scale import scale as carry_out
+from muster.options.elastic.control.seat_changes import ScaleRequest
+from muster.options.elastic.control.seat_changes import scale as carry_out
 from tests.memory.harness import BUS, RUN, SPEC, ControlHarness, budget
+from tests.support.control_steps import CANCELLED
 from tests.support.elastic_run import TYPE, at, records, seats
 from tests.support.memory_client import client_of, muster_of, put
 from tests.support.round_commits import commit_of
@@ -100,6 +101,19 @@ def test_a_number_that_is_wanted_already_is_asked_for_again_without_a_wait(harne
     assert harness.cloud.events.of("Scale Requested") == [{"run": RUN, "replicas": 4}]
 
 
+def test_an_answer_says_where_the_budget_pays_for_fewer_than_were_asked_for(
+    harness: ControlHarness, answer: Callable[..., None]
+) -> None:
+    budgeted = {"elastic": {"budget_usd_per_hour": 20}, "instance_type": "ml.c5.xlarge"}
+    planned(harness, replicas=ELASTIC, usd_per_hour={"ml.c5.xlarge": 2}, **budgeted)
+    event = f"{len(harness.cloud.events.entries) + 1:08}-0000-4000-8000-000000000000"
+    answer(lambda: carry_out(harness.plane, ScaleRequest(run=RUN, replicas=16, by=event), 10, budget()))
+    assert list(_lines(muster_of(harness.cloud).scale(RUN, 16)))[:2] == [
+        "one: 10 replicas wanted instead of 4: ranks 4-9 open.",
+        "elastic.budget_usd_per_hour pays for no more; 16 were asked for.",
+    ]
+
+
 def test_a_wait_ends_when_all_have_come_and_left(harness: ControlHarness, answer: Callable[..., None]) -> None:
     half_way(harness)
     write(harness, scaled(seats(), 5, "", "x", closed="5-7"))
@@ -159,13 +173,29 @@ def test_a_request_that_nobody_carries_out_is_given_up_and_one_that_comes_too_la
     planned(harness, replicas=ELASTIC)
     muster = muster_of(harness.cloud)
     monkeypatch.setattr(scaling, "CARRIED_OUT_SECONDS", 0.0)
-    with pytest.raises(ScalePendingError, match="`Scale Refused`"):
+    with pytest.raises(ScalePendingError, match="has not been scaled within"):
         muster.scale(RUN, 8)
     monkeypatch.undo()
     late = Seats.first(RUN, 4).model_copy(update={"ended": "the run is being stopped"})
     answer(lambda: write(harness, late))
     with pytest.raises(ScaleError, match="being stopped"):
         muster.scale(RUN, 8)
+
+
+def test_a_request_that_the_control_plane_refuses_is_answered_with_its_reason(
+    harness: ControlHarness, answer: Callable[..., None]
+) -> None:
+    run = planned(harness, replicas=ELASTIC)
+    event = f"{len(harness.cloud.events.entries) + 1:08}-0000-4000-8000-000000000000"
+    request = ScaleRequest(run=RUN, replicas=8, by=event)
+
+    def refuse() -> None:
+        run.documents.raise_fence(CANCELLED)
+        assert carry_out(harness.plane, request, 10, budget()).startswith("refused")
+
+    answer(refuse)
+    with pytest.raises(ScaleError, match="was not scaled: the run has ended, or is being stopped"):
+        muster_of(harness.cloud).scale(RUN, 8)
 
 
 def look(harness: ControlHarness) -> RunStatus:
@@ -185,6 +215,12 @@ def test_parked_seats_are_one_line_however_many_there_are_and_cost_one_get(harne
     assert "ranks 6-7: waiting for ml.p5.48xlarge, next look 04:50 UTC" in text
     assert "ranks 8-9999: parked, not wanted" in text
     assert len(text) == 14
+
+
+def test_a_seat_that_was_parked_and_opened_again_is_no_rerun(harness: ControlHarness) -> None:
+    half_way(harness)
+    # Ranks 5 to 7 have a second job after they were parked, rank 2 after it was lost.
+    assert look(harness).reruns == 1
 
 
 def test_a_watch_says_who_comes_and_leaves_and_so_do_the_events(harness: ControlHarness) -> None:
@@ -257,6 +293,13 @@ def test_a_plan_says_what_the_fewest_the_first_and_the_most_cost_and_need() -> N
     assert wait in lines
     assert f"{TYPE} for training job usage: 2, 8 and 32; 10 granted" in lines
     assert [quota.instances for quota in dry.quotas] == [8]
+
+
+def test_a_plan_says_how_many_replicas_the_budget_pays_for() -> None:
+    dry = plan(elastic={"budget_usd_per_hour": 400})
+    assert "Scaling opens what $400.00 per hour pay for: 6 at least." in [line.strip() for line in dry_run_lines(dry)]
+    [remark] = [one for one in dry.remarks if "budget" in one]
+    assert "pays for 6 replicas" in remark
 
 
 @pytest.mark.parametrize(

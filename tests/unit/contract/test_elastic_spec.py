@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.spec.elastic import QUORUM
 from muster.contract.spec.spec_reader import parse_spec
 from tests.support.refused_specs import refusal
@@ -59,6 +60,16 @@ def test_a_range_is_the_number_of_seats_and_what_follows_from_it() -> None:
                 (
                     "on_replica_failure: terminate is set where replicas come and go; leave it out, or write one "
                     "number of replicas"
+                )
+            ],
+        ),
+        (
+            {"elastic": {"budget_usd_per_hour": 5}, "instance_type": "ml.new.xlarge"},
+            [
+                (
+                    f"elastic.budget_usd_per_hour: the price table of {SHIPPED_PRICES.as_of} has no price for "
+                    "ml.new.xlarge; write usd_per_hour: {ml.new.xlarge: DOLLARS}; `muster plan --deployed` without "
+                    "elastic.budget_usd_per_hour shows today's price"
                 )
             ],
         ),

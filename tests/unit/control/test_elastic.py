@@ -8,8 +8,8 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.spec.spec_reader import parse_spec
-from muster.options.elastic.control.decisions import leavers
-from muster.options.elastic.control.scale import ScaleRequest, scale
+from muster.options.elastic.control.decisions import leavers, paid_seats
+from muster.options.elastic.control.seat_changes import ScaleRequest, scale
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.control_steps import finished, found
 from tests.support.elastic_runs import PER_SECOND, RANGE, ElasticRun
@@ -34,7 +34,7 @@ def test_a_run_is_scaled_up_and_down_and_ends(harness: ControlHarness) -> None:
     assert run.tokens == {}
     assert run.scale(4) == "refused: the run ends: replica 0 has trained to the end"
     result = finished(harness).result
-    assert (result.verdict, result.reason) == (Verdict.SUCCEEDED, "3 of 3 replicas succeeded")
+    assert (result.verdict, result.reason, result.reruns) == (Verdict.SUCCEEDED, "3 of 3 replicas succeeded", 0)
     assert [replica.outcome for replica in result.replicas][3] is ReplicaOutcome.PARKED
     counts = {name: harness.emitted().count(name) for name in ("Run Scaled", "Replica Parked", "Scale Refused")}
     assert counts == {"Run Scaled": 3, "Replica Parked": 2, "Scale Refused": 1}
@@ -52,6 +52,34 @@ def test_opened_seats_are_launched_as_fast_as_the_stack_allows(harness: ControlH
     run.go_on()
     assert len(run.jobs) == 40
     assert (harness.cloud.clock.now() - began).total_seconds() >= 38 / PER_SECOND
+
+
+def test_the_budget_says_how_many_seats_are_opened(harness: ControlHarness) -> None:
+    """$10 an hour each: the dearest type that a replica may have counts until its job has one."""
+    prices = {"ml.c5.xlarge": 4, "ml.c5.2xlarge": 10}
+    types = {"instance_type": "ml.c5.xlarge", "fallback_instance_types": ["ml.c5.2xlarge"], "usd_per_hour": prices}
+    seats = {"min": 1, "start": 2, "max": 8}
+    run = ElasticRun(harness, replicas=seats, elastic={"budget_usd_per_hour": 29}, **types)
+    assert run.scale(8) == "scaled"
+    assert (run.seats.wanted, run.seats.open) == (4, "0-3")
+    # Four jobs of the cheaper type leave room for one more.
+    assert (run.scale(8), run.seats.wanted, len(run.jobs)) == ("scaled", 5, 5)
+    assert run.scale(8) == "refused: elastic.budget_usd_per_hour pays for no more than the 5 replicas that are wanted"
+    assert (run.scale(2), run.scale(5), run.seats.wanted) == ("scaled", "scaled", 4)
+
+
+def test_the_fewest_replicas_are_opened_whatever_they_cost() -> None:
+    spec = parse_spec(
+        {
+            **SPEC,
+            "replicas": {"min": 3, "start": 3, "max": 8},
+            "usd_per_hour": {"ml.c5.xlarge": 4},
+            "instance_type": "ml.c5.xlarge",
+            "elastic": {"budget_usd_per_hour": 8},
+        }
+    )
+    # Two of three were lost.
+    assert paid_seats(spec, [(0, None)], [3, 4, 5]) == [3, 4]
 
 
 def test_who_leaves_first() -> None:

@@ -1,6 +1,7 @@
 """Plan: written once, and the same however often the execution asks."""
 
 import hashlib
+import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -140,9 +141,9 @@ def test_a_spec_that_cannot_be_run_writes_nothing(row: Row) -> None:
 # --- a run that continues another -----------------------------------------------------------------
 
 
-def ended(harness: ControlHarness, rounds: int | None = None) -> Plan:
-    """A run of two replicas that has failed in its second attempt."""
-    plan = planned(harness, "first", replicas=2)
+def ended(harness: ControlHarness, rounds: int | None = None, replicas: int = 2, **fields: Any) -> Plan:
+    """A run that has failed in its second attempt."""
+    plan = planned(harness, "first", replicas=replicas, **fields)
     attempt = Attempt(attempt=2, job="job", failure_class=FailureClass.INFRASTRUCTURE)
     lost = ReplicaResult(rank=0, outcome=ReplicaOutcome.FAILED, attempts=(attempt,))
     values: dict[str, Any] = {"verdict": Verdict.FAILED, "reason": "", "settled_at": "t", "reruns": 1}
@@ -153,8 +154,10 @@ def ended(harness: ControlHarness, rounds: int | None = None) -> Plan:
     return plan
 
 
-def continued(harness: ControlHarness, run: str = "second", parent: str = "first", replicas: int = 2) -> Plan:
-    return planned(harness, run, replicas=replicas, resume_from=parent)
+def continued(
+    harness: ControlHarness, run: str = "second", parent: str = "first", replicas: int = 2, **fields: Any
+) -> Plan:
+    return planned(harness, run, replicas=replicas, resume_from=parent, **fields)
 
 
 def test_a_continuation_shares_the_rendezvous_and_counts_attempts_and_rounds_on(harness: ControlHarness) -> None:
@@ -192,6 +195,28 @@ def test_what_cannot_be_continued_is_refused(row: Row) -> None:
             planned(harness, "running", replicas=2)
             with pytest.raises(SpecError, match=words):
                 continued(harness, "second", parent, replicas)
+            assert harness.keys("control/second/") == []
+            assert "continued_by.json" not in harness.keys("control/first/")
+
+
+def test_a_continuation_reads_the_snapshots_of_the_run_before_only_if_both_or_neither_is_elastic(row: Row) -> None:
+    """Of an elastic run 64 members write a snapshot at most, of another one all do."""
+    for seats, before, after, refusal in (
+        (65, False, True, "write replicas: 65, or leave resume_from out"),
+        (65, True, False, "write replicas: {min: …, start: …, max: 65}, or leave resume_from out"),
+        (65, True, True, None),
+        (64, False, True, None),
+        (64, True, False, None),
+    ):
+        with row(f"{seats} seats, elastic: {before}, then {after}") as harness:
+            elastic: dict[str, Any] = {"elastic": {"min": 2, "start": 4}}
+            ended(harness, rounds=1, replicas=seats, **(elastic if before else {}))
+            more: dict[str, Any] = elastic if after else {}
+            if refusal is None:
+                assert continued(harness, replicas=seats, **more).lineage is not None
+                continue
+            with pytest.raises(SpecError, match=re.escape(refusal)):
+                continued(harness, replicas=seats, **more)
             assert harness.keys("control/second/") == []
             assert "continued_by.json" not in harness.keys("control/first/")
 

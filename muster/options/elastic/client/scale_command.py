@@ -10,7 +10,7 @@ import typer
 from muster.client.cli.option_groups import Json, RunName, StackOptions, grouped
 from muster.client.cli.output import busy, print_either
 from muster.client.runs.scaling import Scaled
-from muster.report.seats import ranks_words, seat_lines, seats_text
+from muster.report.seat_words import ranks_words, seat_lines, seats_text
 
 
 @grouped
@@ -39,6 +39,8 @@ def _lines(scaled: Scaled) -> Iterator[str]:
     else:
         changes = ranks_words(scaled.opened, scaled.closed)
         yield f"{wanted} instead of {scaled.before:,}{f': {changes}' if changes else ''}."
+    if scaled.replicas < scaled.asked:
+        yield f"elastic.budget_usd_per_hour pays for no more; {scaled.asked:,} were asked for."
     if scaled.seats is None:
         yield f"Watch them with `muster status {scaled.run} --watch`."
     else:

@@ -28,7 +28,7 @@ def scale(cloud: Cloud, execution: str, replicas: int, wait: bool = False) -> Sc
     run = run_name(execution)
     before = _seats_to_scale(cloud, execution, replicas)
     request = _put(cloud, ScaleRequested(run=run, replicas=replicas))
-    scaled = Scaled(run=execution, replicas=replicas, before=before.wanted, request=request)
+    scaled = Scaled(run=execution, replicas=replicas, asked=replicas, before=before.wanted, request=request)
     if before.wanted != replicas:
         scaled = _carried_out(cloud, scaled, before)
     return scaled.model_copy(update={"seats": _settled(Observer(cloud, execution))}) if wait else scaled
@@ -38,7 +38,7 @@ def _carried_out(cloud: Cloud, asked: Scaled, before: Seats) -> Scaled:
     """What was asked for, with the ranks that come and leave, once the control plane has written it.
 
     Raises:
-        ScaleError: no seat is opened any more.
+        ScaleError: it was refused, or no seat is opened any more.
         ScalePendingError: nothing was written in time.
     """
     began = time.monotonic()
@@ -46,7 +46,10 @@ def _carried_out(cloud: Cloud, asked: Scaled, before: Seats) -> Scaled:
         seats = _read(cloud, run_name(asked.run), before)
         own = next((one for one in reversed(seats.scalings) if one.by == asked.request), None)
         if own is not None:
-            return asked.model_copy(update={"opened": own.opened, "closed": own.closed})
+            return asked.model_copy(update={"replicas": own.replicas, "opened": own.opened, "closed": own.closed})
+        refusal = next((one for one in seats.refusals if one.by == asked.request), None)
+        if refusal is not None:
+            raise ScaleError(asked.run, refusal.reason)
         if seats.wanted == asked.replicas:
             return asked  # somebody else has asked for the same number at the same time
         if seats.ended is not None:

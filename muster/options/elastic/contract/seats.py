@@ -20,6 +20,7 @@ from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import ranks_in, show_ranks
 
 SCALINGS_KEPT = 50
+REFUSALS_KEPT = 10
 
 
 def seats_key(run: str) -> str:
@@ -55,6 +56,13 @@ class Scaling(StoredPart):
         return timestamps.text(timestamps.parse(self.at) + timedelta(seconds=place / self.per_second))
 
 
+class Refusal(StoredPart):
+    """A request that changed nothing. Whoever asked finds the reason here."""
+
+    by: str = Field(description="who asked, as of a change")
+    reason: str
+
+
 class Seats(StoredDocument):
     """The seats of a run."""
 
@@ -63,6 +71,7 @@ class Seats(StoredDocument):
     wanted: int = Field(ge=1)
     open: str = Field(description="the open ranks, such as `0-7`")
     scalings: tuple[Scaling, ...] = Field(default=(), description="the last changes, oldest first")
+    refusals: tuple[Refusal, ...] = Field(default=(), description="the last requests that were refused, oldest first")
     ended: str | None = Field(default=None, description="why no seat is opened any more; none while seats may be")
 
     @classmethod
@@ -84,6 +93,11 @@ class Seats(StoredDocument):
         if self.ended is not None:
             return self
         return self.model_copy(update={"revision": self.revision + 1, "ended": reason})
+
+    def refused(self, refusal: Refusal) -> Self:
+        """These seats, with the answer to a request that has changed nothing."""
+        others = [one for one in self.refusals if one.by != refusal.by]
+        return self.model_copy(update={"refusals": (*others, refusal)[-REFUSALS_KEPT:]})
 
     def scaled(self, scaling: Scaling) -> Self:
         """These seats after `scaling`."""

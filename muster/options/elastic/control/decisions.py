@@ -12,9 +12,10 @@ from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt, shortages
 from muster.contract.run.record import Decision, Next, Record
+from muster.contract.run.run_cost import paid_for, seat_usd_per_hour
 from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp
-from muster.control.rerun_decision import jittered
+from muster.control.rerun_decision import jittered, rerun
 from muster.options.elastic.contract.seats import Seats
 
 _TRAINS = {"Training", "Uploading"}
@@ -63,22 +64,34 @@ def parked_after(spec: Spec, attempts: Sequence[Attempt], now: Timestamp) -> Dec
     current, elastic = attempts[-1], spec.elastic
     if elastic is None:
         return None
-    following = current.attempt + 1
+    following, types = current.attempt + 1, spec.alternatives
     if current.failure_class is FailureClass.STOPPED_BY_MUSTER:
         return Decision(next=Next.RERUN, attempt=following, parked=True, reason="its seat is not wanted")
     if not current.is_shortage or current.failure_class is None:
         return None
-    if shortages(attempts) % spec.alternatives:
-        return Decision(next=Next.RERUN, attempt=following, reason=str(current.failure_class))
     streak = [*takewhile(lambda one: one.is_shortage, reversed(attempts))]
     since = streak[-1].ended_at or now
-    budget, tried = spec.budget(current.failure_class), len(streak) // spec.alternatives - 1
-    if timestamps.seconds_between(since, now) <= elastic.park_after_seconds and tried < budget.max_reruns:
-        delay = jittered(budget.delay(tried), current.job)
-        return Decision(next=Next.RERUN, attempt=following, delay_seconds=delay, reason=str(current.failure_class))
+    budget, tried = spec.budget(current.failure_class), max(0, len(streak) // types - 1)
+    may_wait = timestamps.seconds_between(since, now) <= elastic.park_after_seconds and tried < budget.max_reruns
+    if may_wait or shortages(attempts) % types:
+        return rerun(attempts, types, budget.delay(tried))
     delay = jittered(elastic.retry_parked_seconds, current.job)
     reason = f"no {current.failure_class} since {since}: {current.reason}"
     return Decision(next=Next.RERUN, attempt=following, parked=True, delay_seconds=delay, reason=reason)
+
+
+def paid_seats(spec: Spec, records: Sequence[tuple[int, Record | None]], up: Sequence[int]) -> list[int]:
+    """Of the ranks to open, in their order, those that the budget pays for beside the open ones; up to `min` all are.
+
+    An open seat costs what the type of its job does, another one the dearest that it may have.
+    """
+    elastic = spec.elastic
+    if elastic is None or elastic.budget_usd_per_hour is None:
+        return list(up)
+    types = {rank: None if record is None else record.current.instance_type for rank, record in records}
+    left = elastic.budget_usd_per_hour - sum(seat_usd_per_hour(spec.of_rank(rank), types[rank]) for rank in types)
+    paid = paid_for((seat_usd_per_hour(spec.of_rank(rank)) for rank in up), left)
+    return list(up[: max(paid, elastic.min - len(types))])
 
 
 def leavers(spec: Spec, records: Iterable[tuple[int, Record | None]], count: int) -> list[int]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from muster.control.active_run import ActiveReplica, ActiveRun
     from muster.control.attempt_request import AttemptRequest, Launch
     from muster.control.aws.store import DocumentStore
+    from muster.control.aws.timer_schedules import Timers
     from muster.control.control_plane import ControlPlane
 
 
@@ -27,6 +28,12 @@ class ElasticSeats(SeatKeeper):
         from muster.options.elastic.control.seat_documents import planned  # noqa: PLC0415
 
         store.create(seats_key(plan.run), planned(store, plan).to_json())
+
+    def schedule(self, timers: Timers, plan: Plan, function_arn: str) -> None:
+        """One timer for each step of `elastic.scale`."""
+        for number, step in enumerate(() if plan.spec.elastic is None else plan.spec.elastic.scale):
+            name, by = f"{plan.run}-scale-{number}", f"schedule-{number}"
+            timers.call(name, step.after_seconds, function_arn, run=plan.run, replicas=step.replicas, by=by)
 
     def hold(
         self, plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest, record: Record | None

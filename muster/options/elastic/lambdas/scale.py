@@ -5,7 +5,7 @@ from __future__ import annotations
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import Context, count, imported, logger, metrics, read_environment, time_left
 from muster.control.runtime.function_settings import ScaleEnvironment
-from muster.options.elastic.control.scale import ScaleRequest, scale
+from muster.options.elastic.control.seat_changes import ScaleRequest, scale
 
 _settings = read_environment(ScaleEnvironment)
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events", settings=_settings)

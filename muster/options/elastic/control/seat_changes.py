@@ -15,7 +15,7 @@ from muster.contract.errors import MusterError
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.run.record import Record
 from muster.contract.run.run_events import TEXT_MAX, RunScaled, ScaleRefused, ScaleRequested
-from muster.contract.spec.elastic import scale_problems
+from muster.contract.spec.elastic import Elastic, scale_problems
 from muster.contract.training.ranks import show_ranks
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.control_plane import ControlPlane
@@ -23,8 +23,8 @@ from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import RunRequest
 from muster.control.runtime.parallel import in_another_order, in_parallel
-from muster.options.elastic.contract.seats import Scaling, Seats, opened, seats_key
-from muster.options.elastic.control.decisions import leavers
+from muster.options.elastic.contract.seats import Refusal, Scaling, Seats, opened, seats_key
+from muster.options.elastic.control.decisions import leavers, paid_seats
 from muster.options.elastic.control.parking import leave, wake
 from muster.options.elastic.control.seat_documents import elastic_of, first_seats, lost_ranks, seats_of
 
@@ -55,15 +55,12 @@ def scale(plane: ControlPlane, request: ScaleRequest, per_second: int, budget: T
         OutOfTimeError: the seats are changed, and the budget was too short for what follows; a later call does it.
         Exception: the first error of a replica, after all that follows was tried.
     """
+    run: ActiveRun | None = None
     try:
         run = _elastic_run(plane, request)
         scaling = _scaled(run, request, per_second)
     except ScaleRefusedError as refused:
-        reason = str(refused)[:TEXT_MAX]
-        plane.bus.emit(
-            ScaleRefused(at=clock.now(), run=request.run, replicas=request.replicas, by=request.by, reason=reason)
-        )
-        return f"refused: {reason}"
+        return f"refused: {_refuse(plane, run, request, str(refused)[:TEXT_MAX])}"
     if scaling is not None:
         plane.bus.emit(
             RunScaled(
@@ -79,6 +76,17 @@ def scale(plane: ControlPlane, request: ScaleRequest, per_second: int, budget: T
         )
     _follow(plane, run, budget)
     return "scaled" if scaling is not None else "as many as were wanted"
+
+
+def _refuse(plane: ControlPlane, run: ActiveRun | None, request: ScaleRequest, reason: str) -> str:
+    """Tell the reason where the client that waits finds it, if the run is elastic, and on the bus."""
+    if run is not None:
+        refusal, first = Refusal(by=request.by, reason=reason), first_seats(run)
+        run.documents.store.change(Seats, seats_key(request.run), lambda before: (before or first).refused(refusal))
+    plane.bus.emit(
+        ScaleRefused(at=clock.now(), run=request.run, replicas=request.replicas, by=request.by, reason=reason)
+    )
+    return reason
 
 
 def _elastic_run(plane: ControlPlane, request: ScaleRequest) -> ActiveRun:
@@ -98,17 +106,14 @@ def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling |
     Raises:
         ScaleRefusedError: nothing was changed.
     """
-    spec, found = run.plan.spec, seats_of(run)
+    spec, elastic, found = run.plan.spec, elastic_of(run.plan.spec), seats_of(run)
     if (known := _of_request(found, request)) is not None:
         return known
-    if problems := list(scale_problems(elastic_of(spec), spec.replicas, request.replicas)):
-        raise ScaleRefusedError("; ".join(map(str, problems)))
-    if run.is_stopping or run.documents.result() is not None:
-        message = "the run has ended, or is being stopped"
-        raise ScaleRefusedError(message)
+    _check(run, elastic, request)
     lost = lost_ranks(run)
     ranks = found.open_ranks - lost
-    records = _records(run, ranks) if len(ranks) > request.replicas else {}
+    has_budget = elastic.budget_usd_per_hour is not None
+    records = _records(run, ranks) if has_budget or len(ranks) > request.replicas else {}
 
     def change(before: Seats | None) -> Seats:
         seats = before or first_seats(run)
@@ -119,14 +124,20 @@ def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling |
             return seats
         ranks = seats.open_ranks - lost
         # What was opened since the records were read does not train.
-        down = leavers(spec, [(rank, records.get(rank)) for rank in ranks], len(ranks) - request.replicas)
-        up = opened(seats, spec.replicas, request.replicas, lost)
-        if not up and not down and request.replicas == seats.wanted:
+        there = [(rank, records.get(rank)) for rank in ranks]
+        down = leavers(spec, there, len(ranks) - request.replicas)
+        missing = opened(seats, spec.replicas, request.replicas, lost)
+        up = paid_seats(spec, there, missing)
+        if missing and not up:
+            message = f"elastic.budget_usd_per_hour pays for no more than the {len(ranks):,} replicas that are wanted"
+            raise ScaleRefusedError(message)
+        replicas = request.replicas if up == missing else len(ranks) + len(up)
+        if not up and not down and replicas == seats.wanted:
             return seats
         return seats.scaled(
             Scaling(
                 at=clock.now(),
-                replicas=request.replicas,
+                replicas=replicas,
                 opened=show_ranks(up),
                 closed=show_ranks(down),
                 by=request.by,
@@ -137,6 +148,14 @@ def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling |
         )
 
     return _of_request(run.documents.store.change(Seats, seats_key(run.plan.run), change), request)
+
+
+def _check(run: ActiveRun, elastic: Elastic, request: ScaleRequest) -> None:
+    if problems := list(scale_problems(elastic, run.plan.spec.replicas, request.replicas)):
+        raise ScaleRefusedError("; ".join(map(str, problems)))
+    if run.is_stopping or run.documents.result() is not None:
+        message = "the run has ended, or is being stopped"
+        raise ScaleRefusedError(message)
 
 
 def _of_request(seats: Seats, request: ScaleRequest) -> Scaling | None:
