@@ -195,6 +195,7 @@ def test_a_contribution_of_a_process_that_has_finished_does_not_count(
         finals = {peer.parameters() for peer in others}
         assert isinstance(early.join().error, FencedError)
     assert members(run, 3) == [0, 1]
+    assert [finish.rank for finish in run.commit(3).finished] == [2]
     assert finals == {run.replayed_by_hand(lambda round_: [0, 1, 2] if round_ < 3 else [0, 1])}
 
 
