@@ -1,0 +1,107 @@
+"""The outposts of a stack: what a place has, by names that follow from the stack's. Pure.
+
+The names are known before anything is deployed, so neither side waits for the other's: policies at home name the roles
+of places that do not exist yet, and those of a place the roles of home.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from muster.contract.document import StoredDocument, StoredPart
+from muster.contract.names import PREFIX_MAX
+from muster.contract.training.values import Wording
+
+HOME = "home"
+"""The place of the stack itself; no other place has this name."""
+ENV_PLACES = "MUSTER_PLACES"
+"""The variable with the `DeployedPlaces` of a stack; without places its functions have none."""
+PLACES_MAX = 8  # Lambda: the environment of a function has at most 4 KB; IAM: and its role's policies 10 KB
+PLACE_NAME_MAX = 16
+ROLE_NAME_MAX = 64  # IAM: RoleName
+BUCKET_NAME_MAX = 63  # S3: general purpose bucket naming rules
+_DIGEST_LENGTH = 8
+
+PlaceName = Annotated[
+    str,
+    Field(max_length=PLACE_NAME_MAX, pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"),
+    Wording(f"lower-case letters, digits and single hyphens, up to {PLACE_NAME_MAX}, with a letter at the beginning"),
+]
+
+
+@dataclass(frozen=True)
+class Outpost:
+    """A place of a stack, and what is there."""
+
+    name: str
+    region: str
+    account: str
+    bucket: str
+    launcher_role_arn: str
+    """Its sessions are those of home's functions: they create, find and stop jobs, read their logs, and put what the
+    jobs read."""
+    replica_role_arn: str
+    external_id: str
+    """What these sessions state, beside the tags of a run: an outpost of another stack takes no other."""
+
+
+def outpost(stack: str, job_prefix: str, partition: str, name: str, region: str, account: str) -> Outpost:
+    """The place `name` of the stack `stack`."""
+
+    def role(kind: str) -> str:
+        return f"arn:{partition}:iam::{account}:role/{role_name(stack, name, kind)}"
+
+    return Outpost(
+        name=name,
+        region=region,
+        account=account,
+        bucket=_cut(f"{job_prefix.lower()}-{name}-{account}-{region}", "", BUCKET_NAME_MAX),
+        launcher_role_arn=role("launcher"),
+        replica_role_arn=role("replica"),
+        external_id=f"{stack}/{job_prefix}/{name}",
+    )
+
+
+def outpost_stack(stack: str, name: str) -> str:
+    """The name of the CloudFormation stack of the place `name`."""
+    return f"{stack}-{name}"
+
+
+def role_name(stack: str, name: str, kind: str) -> str:
+    """The name of a role of the place `name`."""
+    return _cut(stack, f"-{name}-{kind}", ROLE_NAME_MAX)
+
+
+def _cut(head: str, tail: str, most: int) -> str:
+    """Both, or as much of `head` as fits and a digest of all of it."""
+    if len(head) + len(tail) <= most:
+        return head + tail
+    digest = hashlib.sha256(head.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{head[: most - len(tail) - _DIGEST_LENGTH - 1].rstrip('-')}-{digest}{tail}"
+
+
+class Place(StoredPart):
+    """Where a place is."""
+
+    region: str
+    account: str
+
+
+class DeployedPlaces(StoredDocument):
+    """The places of a stack, as its functions and clients know them."""
+
+    stack: str
+    job_prefix: str = Field(max_length=PREFIX_MAX)
+    places: Mapping[PlaceName, Place] = Field(max_length=PLACES_MAX)
+
+    def outposts(self, partition: str) -> dict[str, Outpost]:
+        """What is in each place, by its name."""
+        return {
+            name: outpost(self.stack, self.job_prefix, partition, name, place.region, place.account)
+            for name, place in sorted(self.places.items())
+        }
