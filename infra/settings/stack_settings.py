@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem
 from muster.contract.names import PREFIX_MAX
+from muster.contract.spec.place_names import PLACES_MAX, PlaceName
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.secret_references import SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
@@ -19,6 +20,7 @@ from muster.contract.training.clusters import ClusterName, Clusters
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.values import S3_URI_MAX, Image, InstanceType, RoleArn, TagKey, TagValue, Wording
 from muster.infra.settings.cluster_tables import ClusterTable, clusters_of
+from muster.infra.settings.place_tables import AccountId, PlaceTable, Region
 from muster.infra.settings.scheduled_runs import ScheduledRun
 
 Tables = Mapping[str, Mapping[str, Any]]
@@ -33,7 +35,8 @@ SNAP_START = "runs.snap_start"
 # SnapStart needs Python 3.12, no container image, no EFS, and at most 512 MB of ephemeral storage.
 # https://docs.aws.amazon.com/lambda/latest/dg/snapstart.html: every commercial region except these two.
 _REGIONS_WITHOUT = ("ap-east-2", "ap-southeast-6")
-_OTHER_PARTITIONS = ("cn-", "us-gov-", "us-iso", "eu-iso", "eusc-")
+OTHER_PARTITIONS = ("cn-", "us-gov-", "us-iso", "eu-iso", "eusc-")
+"""How the names of regions begin that are not in AWS's commercial partition."""
 _ALLOWED = f"a commercial region of AWS other than {' and '.join(_REGIONS_WITHOUT)}"
 
 
@@ -132,12 +135,8 @@ class StackTable(SettingsTable):
         description="first part of the name of every training job; by default `muster` for the stack `Muster`, and for "
         "any other stack a part of its name with a digest",
     )
-    account: (
-        Annotated[str, Field(pattern=r"^[0-9]{12}$"), Wording("12 digits", "write the account's ID in quotes")] | None
-    ) = Field(default=None, description="the only account to which this file may be deployed")
-    region: (
-        Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"), Wording("a region such as eu-west-1")] | None
-    ) = Field(default=None, description="the only region to which this file may be deployed")
+    account: AccountId | None = Field(default=None, description="the only account to which this file may be deployed")
+    region: Region | None = Field(default=None, description="the only region to which this file may be deployed")
     permissions_boundary: _PolicyArn | None = Field(
         default=None, description="ARN of a policy that every role of the stack gets as its permissions boundary"
     )
@@ -298,6 +297,11 @@ class StackSettings(SettingsTable):
     hyperpod_clusters: dict[ClusterName, ClusterTable] = Field(
         default_factory=dict, description="HyperPod clusters on which replicas may run, by name"
     )
+    places: dict[PlaceName, PlaceTable] = Field(
+        default_factory=dict,
+        max_length=PLACES_MAX,
+        description="other regions and accounts in which replicas may run, by name",
+    )
 
     @property
     def tables(self) -> dict[str, dict[str, Any]]:
@@ -346,5 +350,5 @@ def snap_start_problems(settings: StackSettings, region: str | None) -> Iterator
     """The problem of a stack that wants snapshots in `region`, if that has none; None is a region not known yet."""
     if not settings.runs.snap_start or region is None:
         return
-    if region in _REGIONS_WITHOUT or region.startswith(_OTHER_PARTITIONS):
+    if region in _REGIONS_WITHOUT or region.startswith(OTHER_PARTITIONS):
         yield Problem(SNAP_START, f"true in {region}", "leave it out, or deploy to another region", _ALLOWED)

@@ -9,29 +9,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
 
 from pydantic import Field
 
 from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.names import PREFIX_MAX
-from muster.contract.training.values import Wording
+from muster.contract.spec.place_names import PLACES_MAX, PlaceName
 
-HOME = "home"
-"""The place of the stack itself; no other place has this name."""
 ENV_PLACES = "MUSTER_PLACES"
 """The variable with the `DeployedPlaces` of a stack; without places its functions have none."""
-PLACES_MAX = 8  # Lambda: the environment of a function has at most 4 KB; IAM: and its role's policies 10 KB
-PLACE_NAME_MAX = 16
 ROLE_NAME_MAX = 64  # IAM: RoleName
 BUCKET_NAME_MAX = 63  # S3: general purpose bucket naming rules
 _DIGEST_LENGTH = 8
-
-PlaceName = Annotated[
-    str,
-    Field(max_length=PLACE_NAME_MAX, pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"),
-    Wording(f"lower-case letters, digits and single hyphens, up to {PLACE_NAME_MAX}, with a letter at the beginning"),
-]
 
 
 @dataclass(frozen=True)
@@ -43,11 +32,12 @@ class Outpost:
     account: str
     bucket: str
     launcher_role_arn: str
-    """Its sessions are those of home's functions: they create, find and stop jobs, read their logs, and put what the
-    jobs read."""
+    """Assumed by functions at home. The sessions of attempt have the tags of their run: they create its jobs, and put
+    into the bucket what these read. Those of the others have none: they find and stop jobs, and read logs and outputs.
+    """
     replica_role_arn: str
     external_id: str
-    """What these sessions state, beside the tags of a run: an outpost of another stack takes no other."""
+    """What they state to assume it: the outpost of another stack takes none of them."""
 
 
 def outpost(stack: str, job_prefix: str, partition: str, name: str, region: str, account: str) -> Outpost:
