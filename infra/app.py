@@ -1,4 +1,4 @@
-"""The CDK app: one stack. `app.py` in a clone, `python -m muster.infra.app` where Muster is installed.
+"""The CDK app: the stack, and those that options add. `app.py` in a clone, `python -m muster.infra.app` where Muster is installed.
 
 Its context has three keys of ours: `settings`, the path of the settings file; `target`, aws or local; and `published`,
 whether the template is for CloudFormation alone.
@@ -43,6 +43,7 @@ def _synthesize() -> None:
     from aws_cdk import App  # noqa: PLC0415
 
     from muster.infra.stack import MusterStack, StackFiles, bucket_template, published_stack  # noqa: PLC0415
+    from muster.infra.stack_option import stack_options  # noqa: PLC0415
 
     app = App(analytics_reporting=False)
     target = Platform(app.node.try_get_context("target") or Platform.AWS)
@@ -52,6 +53,8 @@ def _synthesize() -> None:
         published_stack(app, settings, files)
     else:
         MusterStack(app, settings.stack.name, settings=settings, files=files)
+    for option in stack_options(settings):
+        option.add_stacks(app, settings)
     app.synth()
     if settings.bucket.existing is not None:
         # What the bucket must have, for muster.infra.deploy.bucket_requirements.

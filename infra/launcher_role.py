@@ -9,11 +9,17 @@ from constructs import Construct
 from muster.contract.run.session_tags import SESSION_TAGS, TAG_MODEL
 from muster.infra.policy import Arns, Statement, Target, allow, pass_role, policy_statements
 
-_STATEMENTS = (
+LAUNCH_JOBS = (
     allow(Target.JOBS, "sagemaker:AddTags", "sagemaker:CreateTrainingJob"),
     allow(Target.TRAINING_PLANS, "sagemaker:CreateTrainingJob"),
     pass_role(Target.REPLICA_ROLE, "sagemaker.amazonaws.com"),
 )
+
+TAGS_OF_A_RUN = {
+    "ForAllValues:StringEquals": {"aws:TagKeys": [*SESSION_TAGS, TAG_MODEL]},
+    "StringLike": {f"aws:RequestTag/{key}": "?*" for key in SESSION_TAGS},
+}
+"""The condition of a session's tags."""
 
 
 class LauncherRole(Construct):
@@ -25,19 +31,13 @@ class LauncherRole(Construct):
 
     def __init__(self, scope: Construct, construct_id: str, *, arns: Arns, attempt: lambda_.Function) -> None:
         super().__init__(scope, construct_id)
-        tagged = iam.PrincipalWithConditions(
-            attempt.grant_principal,
-            {
-                "ForAllValues:StringEquals": {"aws:TagKeys": [*SESSION_TAGS, TAG_MODEL]},
-                "StringLike": {f"aws:RequestTag/{key}": "?*" for key in SESSION_TAGS},
-            },
-        )
+        tagged = iam.PrincipalWithConditions(attempt.grant_principal, TAGS_OF_A_RUN)
         self.role = iam.Role(
             self,
             "Role",
             description="Muster: creates the training jobs of one run per session",
             assumed_by=iam.SessionTagsPrincipal(tagged),
-            inline_policies={"Launcher": iam.PolicyDocument(statements=policy_statements(_STATEMENTS, arns))},
+            inline_policies={"Launcher": iam.PolicyDocument(statements=policy_statements(LAUNCH_JOBS, arns))},
         )
         assume = Statement(("sts:AssumeRole", "sts:TagSession"), Target.LAUNCHER_ROLE)
         # A policy of its own: it names the launcher role, whose trust policy names attempt's role.

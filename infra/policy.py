@@ -47,6 +47,8 @@ class Target(Enum):
     REPLICA_ROLE = auto()
     LAUNCHER_ROLE = auto()
     """The role in whose sessions attempt creates jobs."""
+    PLACE_LAUNCHERS = auto()
+    """Such roles of the stack's other places; empty where it has none."""
     TIMERS = auto()
     """The schedules of EventBridge Scheduler whose names begin with the stack's job prefix."""
     TIMER_ROLE = auto()
@@ -115,23 +117,28 @@ def pass_role(role: Target, service: str) -> Statement:
     return Statement(("iam:PassRole",), role, conditions={"StringEquals": {"iam:PassedToService": service}})
 
 
-def in_own_account(statement: Statement) -> Mapping[str, Mapping[str, object]]:
-    """The conditions of `statement`, and that the bucket it names belongs to the stack's account.
+def in_account(statement: Statement, account: str) -> Mapping[str, Mapping[str, object]]:
+    """The conditions of `statement`, and that the bucket it names belongs to `account`.
 
     A bucket's name is free again when the bucket is deleted. Without this condition the stack would go on to read from
     and write to the bucket of the account that takes the name next.
     """
     if statement.target not in {Target.BUCKET, Target.OBJECTS}:
         return statement.conditions
-    equals = {**statement.conditions.get("StringEquals", {}), "aws:ResourceAccount": Aws.ACCOUNT_ID}
+    equals = {**statement.conditions.get("StringEquals", {}), "aws:ResourceAccount": account}
     return {**statement.conditions, "StringEquals": equals}
 
 
-def policy_statements(statements: Iterable[Statement], arns: Arns) -> list[iam.PolicyStatement]:
-    """The statements as the CDK takes them; those on a target that the stack does without are left out."""
+def policy_statements(
+    statements: Iterable[Statement], arns: Arns, account: str = Aws.ACCOUNT_ID
+) -> list[iam.PolicyStatement]:
+    """The statements as the CDK takes them; those on a target that the stack does without are left out.
+
+    `account` is that of the bucket, by default the stack's own.
+    """
     return [
         iam.PolicyStatement(
-            actions=list(statement.actions), resources=resources, conditions=dict(in_own_account(statement)) or None
+            actions=list(statement.actions), resources=resources, conditions=dict(in_account(statement, account)) or None
         )
         for statement in statements
         if (resources := statement.resources(arns))
@@ -163,3 +170,21 @@ def log_group_arn(stack: Stack, rest: str) -> str:
         resource_name=f"{TRAINING_LOG_GROUP}{rest}",
         arn_format=ArnFormat.COLON_RESOURCE_NAME,
     )
+
+
+def job_targets(stack: Stack, job_prefix: str) -> dict[Target, Sequence[str]]:
+    """The training jobs of a stack where `stack` is, the plans that they may use, and their logs."""
+    # SageMaker writes names in ARNs in lower case.
+    prefixes = sorted({job_prefix, job_prefix.lower()})
+    return {
+        Target.JOBS: [
+            stack.format_arn(service="sagemaker", resource="training-job", resource_name=f"{prefix}-*")
+            for prefix in prefixes
+        ],
+        Target.JOB_LOG_GROUP: [log_group_arn(stack, ":*")],
+        Target.JOB_LOGS: [log_group_arn(stack, f":log-stream:{job_prefix}-*")],
+        Target.TRAINING_PLANS: [
+            stack.format_arn(service="sagemaker", resource=resource, resource_name="*")
+            for resource in ("training-plan", "reserved-capacity")
+        ],
+    }

@@ -27,6 +27,18 @@ INFREQUENT_BYTES_MIN = 128 * 1024
 # Longer than the upload of any checkpoint. The parts of an unfinished upload cost as much as objects.
 INCOMPLETE_UPLOAD_DAYS = 7
 
+# Of the control plane.
+_WRITTEN_ONCE = (
+    *("control/*/plan.json", "control/*/result.json", "control/*/lost/*"),
+    *("control/*/spent/*", "control/*/lineage.json", "control/*/continued_by.json"),
+    *("control/*/announced.json", "control/*/finished.json", "control/*/report.html"),
+)
+_COMPARED_AND_SWAPPED = (
+    *("control/*/replicas/*", "control/*/rollup/*", "control/*/queue_token.json"),
+    *("control/*/stopping.json", "control/*/seats.json", "control/*/parked/*"),
+    *("queue/*", "ended/*"),
+)
+
 
 class BucketTopic(Construct):
     """A topic that the bucket notifies of objects under a prefix.
@@ -82,10 +94,11 @@ class RendezvousBucket(Construct):
         scope: Construct,
         construct_id: str,
         *,
-        inbox: sns.ITopic,
+        inbox: sns.ITopic | None,
         table: BucketTable,
         notices: Mapping[Notices, sns.ITopic],
     ) -> None:
+        """`inbox` is None for the bucket of an outpost, which has nothing of the control plane."""
         super().__init__(scope, construct_id)
         self.bucket = s3.Bucket(
             self,
@@ -127,23 +140,13 @@ class RendezvousBucket(Construct):
         # CloudFormation's property is text; the CDK writes a number.
         size = "LifecycleConfiguration.Rules.0.ObjectSizeGreaterThan"
         cast("s3.CfnBucket", self.bucket.node.default_child).add_property_override(size, str(INFREQUENT_BYTES_MIN))
-        self._notify(inbox, notices)
-        self._refuse_writes(
-            "WrittenOnce",
-            [
-                *("control/*/plan.json", "control/*/result.json", "control/*/lost/*"),
-                *("control/*/spent/*", "control/*/lineage.json", "control/*/continued_by.json"),
-                *("control/*/announced.json", "control/*/finished.json", "control/*/report.html", "runs/*"),
-            ],
-            {"s3:if-none-match": "true"},
-        )
+        if inbox is not None:
+            self._notify(inbox, notices)
+        once, swapped = ((), ()) if inbox is None else (_WRITTEN_ONCE, _COMPARED_AND_SWAPPED)
+        self._refuse_writes("WrittenOnce", [*once, "runs/*"], {"s3:if-none-match": "true"})
         self._refuse_writes(
             "ComparedAndSwapped",
-            [
-                *("control/*/replicas/*", "control/*/rollup/*", "control/*/queue_token.json"),
-                *("control/*/stopping.json", "control/*/seats.json", "control/*/parked/*"),
-                *("queue/*", "ended/*", f"{SOURCE}*", f"{PACKAGES}*", f"{RECIPES}*"),
-            ],
+            [*swapped, f"{SOURCE}*", f"{PACKAGES}*", f"{RECIPES}*"],
             {"s3:if-none-match": "true", "s3:if-match": "true"},
         )
 

@@ -53,9 +53,7 @@ class ReplicaRole(Construct):
             self.role: iam.IRole = iam.Role.from_role_arn(self, "Role", settings.replicas.role_arn, mutable=False)
             return
         statements = [
-            *_bucket(bucket, notices),
-            *_services(stack),
-            *_logs(stack, settings.job_prefix),
+            *own_statements(stack, settings.job_prefix, bucket, notices),
             *_network(stack, settings.defaults),
             *_keys(settings.defaults),
             *use_key(settings.stack.kms_key_arn),
@@ -73,6 +71,13 @@ class ReplicaRole(Construct):
                 for index, arn in enumerate(settings.replicas.policy_arns)
             ],
         )
+
+
+def own_statements(
+    stack: Stack, job_prefix: str, bucket: s3.IBucket, notices: Iterable[Notices] = ()
+) -> list[iam.PolicyStatement]:
+    """What every replica needs where `stack` is: its part of the bucket, images, metrics, logs."""
+    return [*_bucket(bucket, notices), *_services(stack), *_logs(stack, job_prefix)]
 
 
 def _network(stack: Stack, defaults: StackDefaults) -> list[iam.PolicyStatement]:

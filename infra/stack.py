@@ -156,12 +156,12 @@ class MusterStack(Stack):
         ).topic
         added = stack_options(settings)
         notices = {one: _topic(self, one) for one in notices_of(added)}
-        bucket = _bucket(self, settings.bucket, inbox, notices)
+        bucket = _bucket(self, settings, inbox, notices)
         replica_role: iam.IRole = ReplicaRole(self, "Replica", settings, bucket=bucket, notices=notices).role
         bus = EventBus(self, "Events").bus
         dead_letters = DeadLetters(self, "DeadLetters")
         made = [one.resources for one in added if one.resources is not None]
-        parts = [one.build(self, settings, bucket, notices[one.notices], dead_letters) for one in made]
+        parts = [one.build(self, settings, bucket, notices, dead_letters) for one in made]
         handlers = HandlerSettings(
             code=lambda_.Code.from_asset(str(files.bundle)),
             dead_letters=dead_letters,
@@ -249,7 +249,8 @@ def bucket_template(settings: StackSettings) -> dict[str, Any]:
         inbox = topic("Inbox", inbox_topic_name(name))
         kinds = notices_of(stack_options(settings))
         notices = {one: topic(one.name.capitalize(), one.topic_name(name)) for one in kinds}
-        RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=BucketTable(), notices=notices)
+        made = RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=BucketTable(), notices=notices).bucket
+        _allow_options(made, settings)
         template: dict[str, Any] = app.synth().get_stack_by_name("Bucket").template
     return template
 
@@ -280,11 +281,22 @@ def _topic(stack: MusterStack, notices: Notices) -> sns.ITopic:
     return BucketTopic(stack, notices.name.capitalize(), name=name, display_name=shown).topic
 
 
-def _bucket(stack: Stack, table: BucketTable, inbox: sns.ITopic, notices: Mapping[Notices, sns.ITopic]) -> s3.IBucket:
+def _bucket(
+    stack: Stack, settings: StackSettings, inbox: sns.ITopic, notices: Mapping[Notices, sns.ITopic]
+) -> s3.IBucket:
     """The stack's own bucket, or the one that the settings name."""
+    table = settings.bucket
     if table.existing is not None:
         return s3.Bucket.from_bucket_name(stack, "Rendezvous", table.existing)
-    return RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=table, notices=notices).bucket
+    bucket = RendezvousBucket(stack, "Rendezvous", inbox=inbox, table=table, notices=notices).bucket
+    _allow_options(bucket, settings)
+    return bucket
+
+
+def _allow_options(bucket: s3.IBucket, settings: StackSettings) -> None:
+    for option in stack_options(settings):
+        for statement in option.bucket_statements(settings, bucket.bucket_arn):
+            bucket.add_to_resource_policy(statement)
 
 
 def _queue_limit(settings: StackSettings) -> dict[str, str]:

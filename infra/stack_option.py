@@ -10,7 +10,8 @@ from muster.infra.functions.triggers import no_rules
 from muster.options import offers
 
 if TYPE_CHECKING:
-    from aws_cdk import Stack
+    from aws_cdk import App, Stack
+    from aws_cdk import aws_iam as iam
     from aws_cdk import aws_s3 as s3
     from aws_cdk import aws_sns as sns
 
@@ -71,10 +72,18 @@ class StackPart(Protocol):
 
 @dataclass(frozen=True)
 class Resources:
-    """The part of a stack that an option makes before the functions; `build` gets the topic of its notices."""
+    """The part of a stack that an option makes before the functions; `build` gets the topics of its notices."""
 
-    notices: Notices
-    build: Callable[[Stack, StackSettings, s3.IBucket, sns.ITopic, DeadLetters], StackPart]
+    build: Callable[[Stack, StackSettings, s3.IBucket, Mapping[Notices, sns.ITopic], DeadLetters], StackPart]
+    notices: Sequence[Notices] = ()
+
+
+def _no_statements(_settings: StackSettings, _bucket_arn: str) -> list[iam.PolicyStatement]:
+    return []
+
+
+def _no_stacks(_app: App, _settings: StackSettings) -> None:
+    return
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,10 @@ class StackOption:
     """By the names of functions."""
     rows: Mapping[str, FunctionRow] = field(default_factory=dict)
     """Functions of its own, by the function of the core that each follows."""
+    bucket_statements: Callable[[StackSettings, str], list[iam.PolicyStatement]] = _no_statements
+    """Statements of the policy of the bucket with an ARN."""
+    add_stacks: Callable[[App, StackSettings], object] = _no_stacks
+    """Adds stacks of its own to the app."""
 
 
 def stack_options(settings: StackSettings) -> list[StackOption]:
@@ -96,4 +109,4 @@ def stack_options(settings: StackSettings) -> list[StackOption]:
 
 def notices_of(options: Iterable[StackOption]) -> list[Notices]:
     """The notices of options."""
-    return [one.resources.notices for one in options if one.resources is not None]
+    return [notices for one in options if one.resources is not None for notices in one.resources.notices]

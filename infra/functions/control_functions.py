@@ -21,7 +21,7 @@ from muster.infra.functions.function_table import FUNCTIONS, START_RUNS, STOP_CO
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
 from muster.infra.functions.triggers import TriggerContext
 from muster.infra.launcher_role import LauncherRole
-from muster.infra.policy import Target, log_group_arn, policy_statements, service_of_account
+from muster.infra.policy import Target, job_targets, policy_statements, service_of_account
 from muster.infra.settings.stack_settings import StackSettings
 from muster.infra.stack_option import StackOption, StackPart
 
@@ -81,13 +81,7 @@ class ControlFunctions:
             Target.BUCKET: [resources.bucket.bucket_arn],
             Target.OBJECTS: [resources.bucket.bucket_arn],
             Target.RESULTS_KEY: [] if key is None else [key],
-            Target.JOBS: _job_arns(stack, settings.job_prefix),
-            Target.JOB_LOG_GROUP: [log_group_arn(stack, ":*")],
-            Target.JOB_LOGS: [log_group_arn(stack, f":log-stream:{settings.job_prefix}-*")],
-            Target.TRAINING_PLANS: [
-                stack.format_arn(service="sagemaker", resource=resource, resource_name="*")
-                for resource in ("training-plan", "reserved-capacity")
-            ],
+            **job_targets(stack, settings.job_prefix),
             Target.RECIPE_SOURCES: _object_arns(stack, settings.recipes.sources),
             Target.PUBLIC_HUB: [
                 stack.format_arn(service="sagemaker", account="aws", resource=resource, resource_name=name)
@@ -239,9 +233,3 @@ def _objects_arn(stack: Stack, name: str) -> str:
         kind, point, prefix = name.split("/", 2)
         return f"{kind}/{point}/object/{prefix}*"
     return f"{stack.format_arn(service='s3', region='', account='', resource=name)}*"
-
-
-def _job_arns(stack: Stack, job_prefix: str) -> list[str]:
-    # SageMaker writes names in ARNs in lower case.
-    prefixes = sorted({job_prefix, job_prefix.lower()})
-    return [stack.format_arn(service="sagemaker", resource="training-job", resource_name=f"{p}-*") for p in prefixes]

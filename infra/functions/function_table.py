@@ -68,11 +68,11 @@ WATCH_AND_STOP_JOBS = allow(
     Target.JOBS, "sagemaker:DescribeTrainingJob", "sagemaker:ListTags", "sagemaker:StopTrainingJob"
 )
 # The last lines of attempts that failed, for the result and the page.
-_READ_JOB_LOGS = (
+READ_JOB_LOGS = (
     allow(Target.JOB_LOG_GROUP, "logs:DescribeLogStreams"),
     allow(Target.JOB_LOGS, "logs:GetLogEvents"),
 )
-_LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resource level
+LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resource level
 
 # Give a place in the run queue back and admit the next run.
 _LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), COMPLETE_TASKS)
@@ -101,8 +101,8 @@ def _settle_run(*written: str) -> tuple[Statement, ...]:
         write("control/*/report.html"),
         allow(Target.RESULTS_KEY, "kms:Decrypt"),
         WATCH_AND_STOP_JOBS,
-        _LIST_JOBS,
-        *_READ_JOB_LOGS,
+        LIST_JOBS,
+        *READ_JOB_LOGS,
         *_LEAVE_QUEUE,
         EMIT,
     )

@@ -22,6 +22,7 @@ from muster.infra.functions.event_delivery import RuleSettings
 from muster.infra.settings.scheduled_runs import ScheduledRun
 from muster.infra.settings.stack_settings import StackSettings
 
+JOB_SOURCE, JOB_DETAIL_TYPE = "aws.sagemaker", "SageMaker Training Job State Change"
 _NOTIFIED = (QuorumLost, RunSucceeded, RunFailed, RunStopped, RunContinued, RunRefused)
 
 
@@ -39,18 +40,23 @@ def job_events(context: TriggerContext) -> list[RuleSettings]:
 
     Each call writes what clients see. Every event has the times of all statuses before it, so none of them is lost.
     """
-    pattern = events.EventPattern(
-        source=["aws.sagemaker"],
-        detail_type=["SageMaker Training Job State Change"],
+    pattern = job_pattern(context.settings.job_prefix)
+    return [RuleSettings("JobEvents", "Muster: status changes of the stack's training jobs", pattern)]
+
+
+def job_pattern(job_prefix: str) -> events.EventPattern:
+    """The events of training jobs that react is called for; the names of the jobs begin with the prefix."""
+    return events.EventPattern(
+        source=[JOB_SOURCE],
+        detail_type=[JOB_DETAIL_TYPE],
         detail={
-            "TrainingJobName": [{"prefix": f"{context.settings.job_prefix}-"}],
+            "TrainingJobName": [{"prefix": f"{job_prefix}-"}],
             "$or": [
                 {"TrainingJobStatus": ["Completed", "Failed", "Stopped"]},
                 {"SecondaryStatus": [{"anything-but": [*PASSING]}]},
             ],
         },
     )
-    return [RuleSettings("JobEvents", "Muster: status changes of the stack's training jobs", pattern)]
 
 
 def early_ends(context: TriggerContext) -> list[RuleSettings]:

@@ -27,6 +27,7 @@ from muster.options.hyperpod.infra.pod_role import PodRole, eks_cluster_arns
 
 # A notice is read when it is written. Afterwards it says how a container ended, for those who look.
 _NOTICE_DAYS = 30
+_NOTICES = Notices("notices", "Muster: notices of replicas on clusters", NOTICES, ".json", _NOTICE_DAYS)
 _LOOK_SECONDS = 300  # as react
 
 _SEE_CLUSTERS = allow(Target.CLUSTERS, "eks:DescribeCluster")
@@ -105,12 +106,17 @@ class ClusterPart:
     """The pods' role, the queue of notices, and the functions' way into the clusters."""
 
     def __init__(
-        self, stack: Stack, settings: StackSettings, bucket: s3.IBucket, topic: sns.ITopic, dead_letters: DeadLetters
+        self,
+        stack: Stack,
+        settings: StackSettings,
+        bucket: s3.IBucket,
+        topics: Mapping[Notices, sns.ITopic],
+        dead_letters: DeadLetters,
     ) -> None:
         self._stack, self._settings = stack, settings
         self._pod_role = PodRole(stack, "Pod", settings, bucket=bucket).role
         self._queue = NoticesQueue(
-            stack, "NoticesQueue", topic=topic, dead_letters=dead_letters.queue, timeout_seconds=_LOOK_SECONDS
+            stack, "NoticesQueue", topic=topics[_NOTICES], dead_letters=dead_letters.queue, timeout_seconds=_LOOK_SECONDS
         )
 
     @cached_property
@@ -151,9 +157,7 @@ class ClusterPart:
 
 OFFER = StackOption(
     is_asked_for=lambda settings: bool(settings.hyperpod_clusters),
-    resources=Resources(
-        Notices("notices", "Muster: notices of replicas on clusters", NOTICES, ".json", _NOTICE_DAYS), ClusterPart
-    ),
+    resources=Resources(ClusterPart, [_NOTICES]),
     grants={
         "plan": Grant(_GIVE_PODS_RIGHTS, ("MUSTER_POD_ROLE_ARN", *_CLUSTERS)),
         "attempt": Grant((_SEE_CLUSTERS,), _CLUSTERS),

@@ -20,6 +20,7 @@ ENV_PLACES = "MUSTER_PLACES"
 """The variable with the `DeployedPlaces` of a stack; without places its functions have none."""
 ROLE_NAME_MAX = 64  # IAM: RoleName
 BUCKET_NAME_MAX = 63  # S3: general purpose bucket naming rules
+STATEMENT_ID_MAX = 64  # EventBridge: PutPermission, StatementId
 _DIGEST_LENGTH = 8
 
 
@@ -65,6 +66,11 @@ def outpost_stack(stack: str, name: str) -> str:
 def role_name(stack: str, name: str, kind: str) -> str:
     """The name of a role of the place `name`."""
     return _cut(stack, f"-{name}-{kind}", ROLE_NAME_MAX)
+
+
+def statement_id(stack: str, account: str) -> str:
+    """The name of the statement that lets the events of another account in."""
+    return _cut(stack, f"-{account}", STATEMENT_ID_MAX)
 
 
 def _cut(head: str, tail: str, most: int) -> str:

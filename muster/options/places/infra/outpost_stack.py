@@ -1,0 +1,233 @@
+"""The stack of a place: a bucket, two roles and a rule. It has no functions, and costs nothing while nothing trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from aws_cdk import BootstraplessSynthesizer, CfnOutput, CfnParameter, Environment, PermissionsBoundary, Stack, Tags
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+import muster
+from muster.contract.aws.partitions import Locality
+from muster.contract.run.session_tags import SESSION_TAGS, TAG_RUN, principal_tag
+from muster.contract.spec.recipe_reference import RECIPES
+from muster.contract.training.source_delivery import PACKAGES, SOURCE
+from muster.infra.functions.function_table import LIST_JOBS, READ_JOB_LOGS, WATCH_AND_STOP_JOBS
+from muster.infra.functions.triggers import job_pattern
+from muster.infra.launcher_role import LAUNCH_JOBS, TAGS_OF_A_RUN
+from muster.infra.policy import (
+    Statement,
+    Target,
+    job_targets,
+    list_under,
+    policy_statements,
+    read,
+    read_and_write,
+    service_of_account,
+)
+from muster.infra.rendezvous_bucket import RendezvousBucket
+from muster.infra.replica_role import own_statements, read_data, read_secrets
+from muster.infra.settings.stack_settings import BucketTable, StackSettings
+from muster.options.places.contract.outposts import Outpost, outpost_stack, role_name
+from muster.options.places.infra.home_access import (
+    LAUNCHES,
+    LOOKS_AFTER,
+    PARTITION,
+    deployed_places,
+    home_of,
+    role_patterns,
+    statements_at_home,
+)
+
+HOME_BUCKET = "HomeBucket"
+"""The parameter of the template with the name of the stack's own bucket, which CloudFormation may have chosen."""
+_LOOK_AFTER_JOBS = (WATCH_AND_STOP_JOBS, LIST_JOBS, *READ_JOB_LOGS)
+_DELIVERED = (f"{SOURCE}*", f"{PACKAGES}*", f"{RECIPES}*")
+# What the jobs of a run read in their own region, from where SageMaker takes it.
+_PUT_WHAT_JOBS_READ = (
+    read_and_write(f"runs/{principal_tag(TAG_RUN)}/*", *_DELIVERED),
+    list_under(f"runs/{principal_tag(TAG_RUN)}/*", *_DELIVERED),
+)
+_READ_OUTPUTS = (read("output/*"), list_under("output/*"))
+
+
+class OutpostStack(Stack):
+    """One place of a stack, in an app of its own or in another one.
+
+    Args:
+        scope: an app, or a stage of one.
+        settings: of the stack; they say where it is, and where the place.
+        name: that of the place.
+
+    Raises:
+        ConfigurationError: the settings do not say where the stack is.
+    """
+
+    def __init__(self, scope: Construct, settings: StackSettings, name: str) -> None:
+        home = home_of(settings)
+        place = deployed_places(settings).outposts(PARTITION)[name]
+        stack = settings.stack.name
+        super().__init__(
+            scope,
+            outpost_stack(stack, name),
+            stack_name=outpost_stack(stack, name),
+            description=f"Muster: the place {name} of the stack {stack} in {home.region}, account {home.account}",
+            analytics_reporting=False,
+            env=Environment(account=place.account, region=place.region),
+            synthesizer=BootstraplessSynthesizer(),  # it has no files
+            permissions_boundary=_boundary(settings.stack.permissions_boundary, place.account),
+        )
+        for key, value in settings.stack.tags.items():
+            Tags.of(self).add(key, value)
+        home_bucket = CfnParameter(
+            self,
+            HOME_BUCKET,
+            description=f"Bucket of the stack {stack}, its output BucketName",
+            allowed_pattern=r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
+            constraint_description="must be the name of a bucket, without s3://",
+        )
+        made = RendezvousBucket(self, "Rendezvous", inbox=None, table=BucketTable(name=place.bucket), notices={})
+        replicas = _replica_role(self, settings, place, made.bucket, home, home_bucket.value_as_string)
+        _launcher_role(self, settings, place, made.bucket, home, replicas)
+        _forward_job_events(self, settings, home)
+        for key, value in outpost_outputs(settings, name).items():
+            CfnOutput(self, key, value=value)
+
+
+def outpost_outputs(settings: StackSettings, name: str) -> Mapping[str, str]:
+    """The outputs of an outpost, by which a later deployment knows it."""
+    home, place = home_of(settings), deployed_places(settings).outposts(PARTITION)[name]
+    return {
+        "Home": f"{home.arn('cloudformation')}:stack/{settings.stack.name}",
+        "Place": name,
+        "JobPrefix": settings.job_prefix,
+        "BucketName": place.bucket,
+        "ExternalId": place.external_id,
+        "Version": muster.__version__,
+    }
+
+
+def _boundary(arn: str | None, account: str) -> PermissionsBoundary | None:
+    """The permissions boundary, a policy of that name in the account of the place."""
+    if arn is None:
+        return None
+    owner = arn.split(":")[4]
+    return PermissionsBoundary.from_arn(arn if owner == "aws" else arn.replace(f"::{owner}:", f"::{account}:"))
+
+
+def _replica_role(
+    stack: Stack, settings: StackSettings, place: Outpost, bucket: s3.IBucket, home: Locality, home_bucket: str
+) -> iam.Role:
+    """As at home in the bucket of the place; and in the bucket at home what the replicas of a place do there."""
+    arn = [f"arn:{home.partition}:s3:::{home_bucket}"]
+    return iam.Role(
+        stack,
+        "Replica",
+        role_name=role_name(settings.stack.name, place.name, "replica"),
+        description=f"Muster: the training containers of the replicas in {place.name}",
+        assumed_by=iam.SessionTagsPrincipal(service_of_account("sagemaker.amazonaws.com", stack.account)),
+        inline_policies={
+            "Replica": iam.PolicyDocument(
+                statements=[
+                    *own_statements(stack, settings.job_prefix, bucket),
+                    *policy_statements(
+                        statements_at_home(), {Target.OBJECTS: arn, Target.BUCKET: arn}, account=home.account
+                    ),
+                    *read_data(stack, settings.replicas),
+                    *read_secrets(stack, settings.replicas),
+                ]
+            )
+        },
+        managed_policies=[
+            iam.ManagedPolicy.from_managed_policy_arn(stack, f"Policy{index}", arn)
+            for index, arn in enumerate(settings.replicas.policy_arns)
+        ],
+    )
+
+
+def _launcher_role(
+    stack: Stack, settings: StackSettings, place: Outpost, bucket: s3.IBucket, home: Locality, replicas: iam.Role
+) -> None:
+    """The role of home's functions here. Without the tags of a run, a session of it creates nothing."""
+    arns = {
+        **job_targets(stack, settings.job_prefix),
+        Target.ANY: ["*"],
+        Target.REPLICA_ROLE: [replicas.role_arn],
+        Target.BUCKET: [bucket.bucket_arn],
+        Target.OBJECTS: [bucket.bucket_arn],
+    }
+    tagged = map(_of_a_run, (*LAUNCH_JOBS, *_PUT_WHAT_JOBS_READ))
+    role = iam.Role(
+        stack,
+        "Launcher",
+        role_name=role_name(settings.stack.name, place.name, "launcher"),
+        description="Muster: creates and looks after the training jobs of runs of the stack at home",
+        assumed_by=iam.AccountPrincipal(home.account),
+        inline_policies={
+            "Launcher": iam.PolicyDocument(
+                statements=policy_statements([*tagged, *_LOOK_AFTER_JOBS, *_READ_OUTPUTS], arns)
+            )
+        },
+    )
+    cast("iam.CfnRole", role.node.default_child).assume_role_policy_document = iam.PolicyDocument(
+        statements=_trust(settings, place, home)
+    )
+
+
+def _of_a_run(statement: Statement) -> Statement:
+    """`statement` for sessions that have the tags of every session."""
+    tagged = {f"aws:PrincipalTag/{tag}": "false" for tag in SESSION_TAGS}
+    return replace(statement, conditions={**statement.conditions, "Null": tagged})
+
+
+def _trust(settings: StackSettings, place: Outpost, home: Locality) -> list[iam.PolicyStatement]:
+    """Who may assume the launcher role: attempt with the tags of a run, and the other functions without any."""
+    stack, of_this_stack = settings.stack.name, {"StringEquals": {"sts:ExternalId": place.external_id}}
+
+    def may(action: str, functions: Sequence[str], conditions: Mapping[str, object]) -> iam.PolicyStatement:
+        roles = role_patterns(home, stack, functions)
+        return iam.PolicyStatement(
+            principals=[iam.AccountPrincipal(home.account)],
+            actions=[action],
+            conditions={**conditions, "ArnLike": {"aws:PrincipalArn": roles}},
+        )
+
+    return [
+        may("sts:AssumeRole", [LAUNCHES], {**of_this_stack, **TAGS_OF_A_RUN}),
+        may("sts:TagSession", [LAUNCHES], TAGS_OF_A_RUN),  # which has no external id
+        may("sts:AssumeRole", LOOKS_AFTER, of_this_stack),
+    ]
+
+
+def _forward_job_events(stack: Stack, settings: StackSettings, home: Locality) -> None:
+    """A rule that sends the events of the stack's jobs to the default bus at home, where SageMaker sends those of home.
+
+    An event that is lost on the way is found by the re-arm.
+    """
+    bus = f"{home.arn('events')}:event-bus/default"
+    role = iam.Role(
+        stack,
+        "Forwarder",
+        description="Muster: sends the events of training jobs to the stack at home",
+        assumed_by=service_of_account("events.amazonaws.com", stack.account),
+        inline_policies={
+            "Forward": iam.PolicyDocument(
+                statements=[iam.PolicyStatement(actions=["events:PutEvents"], resources=[bus])]
+            )
+        },
+    )
+    rule = events.Rule(
+        stack,
+        "JobEvents",
+        description="Muster: status changes of the stack's training jobs",
+        event_pattern=job_pattern(settings.job_prefix),
+    )
+    # The construct's own target would write a policy of its own.
+    cast("events.CfnRule", rule.node.default_child).targets = [
+        events.CfnRule.TargetProperty(arn=bus, id="Home", role_arn=role.role_arn)
+    ]
