@@ -47,6 +47,7 @@ from muster.contract.training.source_channels import SourceFields
 from muster.contract.training.stopping_condition import TimeFields
 from muster.contract.training.values import Wording
 from muster.infra.settings.cluster_tables import ClusterTable
+from muster.infra.settings.place_tables import PlaceTable
 from muster.infra.settings.scheduled_runs import ScheduledRun
 from muster.infra.settings.settings_file import fixed_tables
 from muster.options.recipes.contract.recipe_request import RecipeRequest
@@ -233,6 +234,7 @@ def settings_tables() -> str:
         **fixed_tables(),
         "schedules.NAME": ScheduledRun,
         "hyperpod_clusters.NAME": ClusterTable,
+        "places.NAME": PlaceTable,
     }
     parts = [
         f"### `[{name}]`\n\n{(model.__doc__ or '').splitlines()[0]}\n\n{_table(model)}".replace("](#", "](spec.md#")

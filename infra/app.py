@@ -1,6 +1,6 @@
-"""The CDK app: the stack, and those that options add. `app.py` in a clone, `python -m muster.infra.app` where Muster is installed.
+"""The CDK app: `app.py` in a clone, `python -m muster.infra.app` where Muster is installed.
 
-Its context has three keys of ours: `settings`, the path of the settings file; `target`, aws or local; and `published`,
+It has the stack, and those that options add. Its context has three keys of ours: `settings`, the path of the settings file; `target`, aws or local; and `published`,
 whether the template is for CloudFormation alone.
 """
 

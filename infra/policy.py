@@ -138,7 +138,9 @@ def policy_statements(
     """
     return [
         iam.PolicyStatement(
-            actions=list(statement.actions), resources=resources, conditions=dict(in_account(statement, account)) or None
+            actions=list(statement.actions),
+            resources=resources,
+            conditions=dict(in_account(statement, account)) or None,
         )
         for statement in statements
         if (resources := statement.resources(arns))

@@ -31,12 +31,14 @@ class CommandRunner:
             log.parent.mkdir(parents=True, exist_ok=True)
             log.unlink(missing_ok=True)
 
-    def start(self, name: str, command: Sequence[str]) -> Step:
-        """Start `command`; `name` is what errors call it."""
+    def start(self, name: str, command: Sequence[str], variables: Mapping[str, str | None] | None = None) -> Step:
+        """Start `command`; `name` is what errors call it. Of the environment `variables` differ, None is left out."""
+        changed = {**self._environment, **(variables or {})}
+        environment = {name: value for name, value in changed.items() if value is not None}
         if self._log is None:
-            return Step(name, subprocess.Popen(command, cwd=self._folder, env=self._environment))
+            return Step(name, subprocess.Popen(command, cwd=self._folder, env=environment))
         with self._log.open("ab") as log:
-            process = subprocess.Popen(command, cwd=self._folder, env=self._environment, stdout=log, stderr=log)
+            process = subprocess.Popen(command, cwd=self._folder, env=environment, stdout=log, stderr=log)
         return Step(name, process)
 
     def finish(self, steps: Sequence[Step]) -> None:

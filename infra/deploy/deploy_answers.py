@@ -16,6 +16,7 @@ class Deployment(Document):
     region: str = Field(description="the region")
     settings: tuple[SettingChange, ...] = Field(description="the settings that change")
     resources: tuple[str, ...] = Field(description="the resources that are created (+), changed (~) or deleted (-)")
+    beside: dict[str, tuple[str, ...]] = Field(description="the same of the stacks of places, by their names")
     commands: tuple[str, ...] = Field(description="commands that remain for you to run after the deployment")
     deployed: bool = Field(description="false with --diff, which changes nothing")
     outputs: dict[str, str] = Field(description="the outputs of the stack; empty with --diff")
@@ -38,3 +39,4 @@ class Destruction(Document):
     stopped_runs: tuple[str, ...] = Field(description="the runs that were stopped first")
     resources: int = Field(description="how many resources the stack had")
     kept_bucket: str | None = Field(description="the bucket that stays; null if it was deleted, too")
+    kept_beside: tuple[str, ...] = Field(description="the buckets of places that stay, where only they have something")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from muster.infra.deploy.cdk_tools import DeployError, require_node
 from muster.infra.deploy.deploy_answers import Deployment
 from muster.infra.deploy.deployed_template import resource_changes
 from muster.infra.deploy.deployment import Assembly, check_endpoint
+from muster.infra.deploy.further_stacks import FurtherStacks, Home, further_stacks
 from muster.infra.deploy.preflight import BucketCheck, Preflight, check_bucket
 from muster.infra.deploy.settings_changes import SettingChange, setting_changes, shown, values, version_change
 from muster.infra.deploy.template_limits import oversized
@@ -63,8 +64,12 @@ def deploy(
     if target is Platform.LOCAL:
         tables["replicas"] = {"image": LOCAL_IMAGE, **tables.get("replicas", {})}
         tables = {**_local_tables(environment), **tables}
+    if own.places or tables.get("places"):
+        # Each outpost names the stack to which it belongs.
+        tables["stack"] = {"account": place.account, "region": place.region, **tables.get("stack", {})}
     new = parse_settings(tables, target, file.text, file.name)
-    work = Work(account, place, deployed, new, as_json)
+    home = Home(account, place, deployed, new, environment, stack.profile)
+    work = Work(account, place, deployed, new, as_json, further_stacks(home))
     if as_json and not (yes or diff):
         message = "--json asks nothing: add --yes to deploy, or --diff to see what would change"
         raise UsageError(message)
@@ -77,9 +82,10 @@ def deploy(
         work.check_sums(assembly)
         bucket = work.check_bucket(assembly)
         changes = resource_changes({} if deployed is None else deployed.template, assembly.template)
-        work.show(changes, bucket)
+        beside = {name: lines for one in work.further for name, lines in one.changes(assembly).items()}
+        work.show(changes, bucket, beside)
         if diff:
-            work.answer(changes, bucket, {})
+            work.answer(changes, bucket, {}, beside)
             return
         if not (yes or target is Platform.LOCAL):
             _ask()
@@ -89,8 +95,8 @@ def deploy(
             check_unchanged(new.stack.name, deployed, account.stack(new.stack.name))
         work.check_place()  # a run may have started since
         with busy("deploying; this takes some minutes on AWS"):
-            outputs = assembly.deploy()
-    work.answer(changes, bucket, outputs)
+            outputs = work.deploy(assembly)
+    work.answer(changes, bucket, outputs, beside)
 
 
 def _local_tables(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -154,6 +160,8 @@ class Work:
     deployed: DeployedStack | None
     settings: StackSettings
     as_json: bool
+    further: Sequence[FurtherStacks] = ()
+    """Those of options beside the stack."""
 
     @property
     def folder(self) -> Path:
@@ -176,11 +184,30 @@ class Work:
             problems = self._preflight.problems()
             if self.deployed is None:
                 problems += self._preflight.missing_services()
+            if not problems:
+                problems += [problem for one in self.further for problem in one.problems()]
         self._refuse(problems)
 
     def check_sums(self, assembly: Assembly) -> None:
         """Refuse a template with a policy, an environment or an input that is larger than AWS allows."""
-        self._refuse(oversized(assembly.template))
+        self._refuse([problem for template in assembly.templates for problem in oversized(template)])
+
+    def deploy(self, assembly: Assembly) -> dict[str, str]:
+        """Deploy the stack, and those beside it: each names the stack's bucket; the outputs of the stack.
+
+        Where the stack is there, it comes last: what it knows of the others is there by then.
+        """
+        before = None if self.deployed is None else self.deployed.outputs.get("BucketName")
+        for one in self.further:
+            for bucket in one.remove(delete_data=False):
+                self._say([f"Stays: the bucket {bucket} with what replicas have written there"])
+            if before is not None:
+                one.deploy(assembly, before)
+        outputs = assembly.deploy()
+        if outputs["BucketName"] != before:
+            for one in self.further:
+                one.deploy(assembly, outputs["BucketName"])
+        return outputs
 
     def check_bucket(self, assembly: Assembly) -> BucketCheck:
         """Refuse a bucket that lacks what the stack needs."""
@@ -198,10 +225,14 @@ class Work:
             name = f"The deployment of {self.settings.stack.name}"
             raise SettingsError(name, problems)
 
-    def show(self, changes: Sequence[str], bucket: BucketCheck) -> None:
-        """What the deployment changes."""
+    def show(self, changes: Sequence[str], bucket: BucketCheck, beside: Mapping[str, Sequence[str]]) -> None:
+        """What the deployment changes, in the stack and in those beside it."""
+        self._say(self._lines(changes, bucket))
+        self._say(f"Stack {name}: {_summary(lines)}" for name, lines in beside.items())
+
+    def _say(self, lines: Iterable[str]) -> None:
         if not self.as_json:
-            print_lines(self._lines(changes, bucket))
+            print_lines(lines)
 
     def _lines(self, changes: Sequence[str], bucket: BucketCheck) -> Iterator[str]:
         name, place = self.settings.stack.name, self.place
@@ -241,7 +272,13 @@ class Work:
         yield from (f"  - {change}" for change in gone)
         yield f"    {unset} others have their defaults"
 
-    def answer(self, changes: Sequence[str], bucket: BucketCheck, outputs: Mapping[str, str]) -> None:
+    def answer(
+        self,
+        changes: Sequence[str],
+        bucket: BucketCheck,
+        outputs: Mapping[str, str],
+        beside: Mapping[str, Sequence[str]],
+    ) -> None:
         """What the command prints at its end."""
         if self.as_json:
             print_answer(
@@ -251,6 +288,7 @@ class Work:
                     region=self.place.region,
                     settings=self.changes,
                     resources=tuple(changes),
+                    beside={name: tuple(lines) for name, lines in beside.items()},
                     commands=tuple(bucket.later),
                     deployed=bool(outputs),
                     outputs=dict(outputs),

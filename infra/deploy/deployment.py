@@ -111,7 +111,16 @@ class Assembly:
     @property
     def template(self) -> dict[str, Any]:
         """The stack's template."""
-        return self._json(f"{self._stack}.template.json")
+        return self.template_of(self._stack)
+
+    @property
+    def templates(self) -> list[dict[str, Any]]:
+        """The templates of all stacks of the app."""
+        return [self._json(path.name) for path in sorted(self._folder.glob("*.template.json"))]
+
+    def template_of(self, stack: str) -> dict[str, Any]:
+        """The template of a stack of the app."""
+        return self._json(f"{stack}.template.json")
 
     @property
     def bucket_template(self) -> dict[str, Any]:
@@ -124,13 +133,30 @@ class Assembly:
         Raises:
             DeployError: the CDK CLI failed.
         """
-        # A change set shows what will change; the embedded cloud is always new.
-        method = "direct" if self._target is Platform.LOCAL else "change-set"
-        arguments = ("--app", str(self._folder), "--outputs-file", str(self._outputs), "--method", method)
-        command = cdk_command(self._cli, "deploy", self._stack, "--require-approval", "never", *arguments)
+        command = self._deploy_command(self._stack, "--outputs-file", str(self._outputs))
         self._runner.finish([self._runner.start("cdk deploy", command)])
         written: dict[str, dict[str, str]] = json.loads(self._outputs.read_text(encoding="utf-8"))
         return written[self._stack]
+
+    def deploy_beside(self, stacks: Mapping[str, Mapping[str, str | None]], parameters: Mapping[str, str]) -> None:
+        """Deploy other stacks of the app side by side, each with these variables, of which None is left out.
+
+        Raises:
+            DeployError: the CDK CLI failed.
+        """
+        given = [word for item in parameters.items() for word in ("--parameters", "=".join(item))]
+        self._runner.finish(
+            [
+                self._runner.start(f"cdk deploy {stack}", self._deploy_command(stack, *given), variables)
+                for stack, variables in stacks.items()
+            ]
+        )
+
+    def _deploy_command(self, stack: str, *arguments: str) -> list[str]:
+        # A change set shows what will change; the embedded cloud is always new.
+        method = "direct" if self._target is Platform.LOCAL else "change-set"
+        how = ("--app", str(self._folder), "--method", method, "--require-approval", "never")
+        return cdk_command(self._cli, "deploy", stack, *how, *arguments)
 
     def _json(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self._folder / name).read_text(encoding="utf-8"))

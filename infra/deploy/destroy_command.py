@@ -13,13 +13,14 @@ from muster.client.cli.option_groups import Json, StackOptions, grouped
 from muster.client.cli.output import busy, print_either, print_lines, require_terminal
 from muster.client.client_errors import ForeignStackError, InputError, StackNotFoundError
 from muster.client.sdk import Muster
-from muster.contract.errors import ConfigurationError, MusterError
+from muster.contract.errors import ConfigurationError, MusterError, SettingsError
 from muster.infra.deploy.account import Account
 from muster.infra.deploy.deploy_answers import Destruction as DestructionAnswer
 from muster.infra.deploy.deploy_command import environment_for
 from muster.infra.deploy.deployment import check_endpoint
 from muster.infra.deploy.destruction import Destruction, Unfinished
-from muster.infra.settings.stack_settings import DEFAULT_STACK, Platform
+from muster.infra.deploy.further_stacks import FurtherStacks, Home, further_stacks
+from muster.infra.settings.stack_settings import DEFAULT_STACK, Platform, StackSettings, StackTable
 
 _SETTLE_SECONDS = 1_800.0  # SageMaker gives a job two minutes; a run of thousands is stopped at SageMaker's rate
 _POLL_SECONDS = 2.0
@@ -74,7 +75,8 @@ def destroy(
     as_json: Json = False,
 ) -> None:
     """Delete the stack. Its bucket stays, with the results of all runs."""
-    check_endpoint(environment_for(stack), target)
+    environment = environment_for(stack)
+    check_endpoint(environment, target)
     account = Account(open_session(stack.profile, stack.region))
     name = stack.stack or DEFAULT_STACK
     with busy("reading the stack"):
@@ -86,6 +88,9 @@ def destroy(
         if output not in deployed.outputs:
             raise ForeignStackError(name, output)
     work = Destruction(account, deployed, place)
+    # None of them is wanted any more.
+    nothing = StackSettings(stack=StackTable(name=name))
+    further = further_stacks(Home(account, place, deployed, nothing, environment, stack.profile))
     if delete_data is not None and (delete_data != work.bucket or not deployed.makes_its_bucket):
         raise DataConfirmationError(delete_data, work.bucket, made=deployed.makes_its_bucket)
     unfinished = work.unfinished()
@@ -102,6 +107,7 @@ def destroy(
             stop(work, stack_runs, unfinished)
     with busy("deleting the stack"):
         stopped += quieten(work, stack_runs if stop_runs else None)
+        beside = remove_beside(work, further, delete_data=delete_data is not None)
         work.delete_stack()
     if delete_data is not None:
         with busy("deleting the bucket"):
@@ -113,8 +119,9 @@ def destroy(
         stopped_runs=tuple(stopped),
         resources=sum(work.kinds.values()),
         kept_bucket=kept,
+        kept_beside=tuple(beside),
     )
-    print_either(answer, _outcome(name, kept), as_json=as_json)
+    print_either(answer, _outcome(name, kept, beside), as_json=as_json)
 
 
 def _announcement(work: Destruction, unfinished: Unfinished, delete_data: str | None) -> Iterator[str]:
@@ -190,6 +197,23 @@ def quieten(work: Destruction, stopping: Muster | None) -> list[str]:
     raise RunsRunningError(work.stack.name, found.blocking)
 
 
+def remove_beside(work: Destruction, further: Sequence[FurtherStacks], *, delete_data: bool) -> list[str]:
+    """Delete the stacks of places before this one, which says where they are; the names of the buckets that stay.
+
+    Raises:
+        SettingsError: something runs there. The rules are enabled again.
+        ClientError: AWS cannot be reached or refuses.
+    """
+    try:
+        if problems := [problem for one in further for problem in one.problems()]:
+            name = f"The deletion of {work.stack.name}"
+            raise SettingsError(name, problems)
+        return [bucket for one in further for bucket in one.remove(delete_data=delete_data)]
+    except BaseException:
+        work.enable_rules()  # the stack stays
+        raise
+
+
 def delete_bucket(work: Destruction, profile: str | None) -> None:
     """Delete the bucket. The stack is gone, so this command cannot be repeated.
 
@@ -202,8 +226,9 @@ def delete_bucket(work: Destruction, profile: str | None) -> None:
         raise BucketLeftError(work.bucket, work.place.region, profile, str(error) or "interrupted") from error
 
 
-def _outcome(name: str, kept: str | None) -> Iterator[str]:
+def _outcome(name: str, kept: str | None, beside: Sequence[str]) -> Iterator[str]:
     yield f"{name} is deleted."
     if kept is not None:
         yield f'To use the bucket again, write existing = "{kept}" under [bucket] in muster.toml and deploy.'
         yield f"To delete it: aws s3 rb s3://{kept} --force"
+    yield from (f"The bucket {bucket} of a place stays with what replicas have written there." for bucket in beside)

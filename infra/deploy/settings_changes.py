@@ -71,6 +71,8 @@ def values(settings: StackSettings) -> Iterator[tuple[str, Any]]:
         yield f"schedules.{name}", schedule.model_dump(mode="json", exclude_none=True)
     for name, cluster in settings.hyperpod_clusters.items():
         yield f"hyperpod_clusters.{name}", cluster.model_dump(mode="json", exclude_unset=True)
+    for name, place in settings.places.items():
+        yield f"places.{name}", place.model_dump(mode="json", exclude_unset=True)
 
 
 def version_change(deployed: str | None, new: str) -> str | None:

@@ -116,7 +116,11 @@ class ClusterPart:
         self._stack, self._settings = stack, settings
         self._pod_role = PodRole(stack, "Pod", settings, bucket=bucket).role
         self._queue = NoticesQueue(
-            stack, "NoticesQueue", topic=topics[_NOTICES], dead_letters=dead_letters.queue, timeout_seconds=_LOOK_SECONDS
+            stack,
+            "NoticesQueue",
+            topic=topics[_NOTICES],
+            dead_letters=dead_letters.queue,
+            timeout_seconds=_LOOK_SECONDS,
         )
 
     @cached_property

@@ -12,12 +12,16 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from muster.contract.aws.partitions import Locality
 from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.names import PREFIX_MAX
 from muster.contract.spec.place_names import PLACES_MAX, PlaceName
 
 ENV_PLACES = "MUSTER_PLACES"
 """The variable with the `DeployedPlaces` of a stack; without places its functions have none."""
+HOME_BUCKET = "HomeBucket"
+"""The parameter of an outpost's template with the name of the stack's own bucket, which CloudFormation may have chosen.
+"""
 ROLE_NAME_MAX = 64  # IAM: RoleName
 BUCKET_NAME_MAX = 63  # S3: general purpose bucket naming rules
 STATEMENT_ID_MAX = 64  # EventBridge: PutPermission, StatementId
@@ -41,17 +45,24 @@ class Outpost:
     """What they state to assume it: the outpost of another stack takes none of them."""
 
 
-def outpost(stack: str, job_prefix: str, partition: str, name: str, region: str, account: str) -> Outpost:
+class Place(StoredPart):
+    """Where a place is."""
+
+    region: str
+    account: str
+
+
+def outpost(stack: str, job_prefix: str, partition: str, name: str, place: Place) -> Outpost:
     """The place `name` of the stack `stack`."""
 
     def role(kind: str) -> str:
-        return f"arn:{partition}:iam::{account}:role/{role_name(stack, name, kind)}"
+        return f"arn:{partition}:iam::{place.account}:role/{role_name(stack, name, kind)}"
 
     return Outpost(
         name=name,
-        region=region,
-        account=account,
-        bucket=_cut(f"{job_prefix.lower()}-{name}-{account}-{region}", "", BUCKET_NAME_MAX),
+        region=place.region,
+        account=place.account,
+        bucket=_cut(f"{job_prefix.lower()}-{name}-{place.account}-{place.region}", "", BUCKET_NAME_MAX),
         launcher_role_arn=role("launcher"),
         replica_role_arn=role("replica"),
         external_id=f"{stack}/{job_prefix}/{name}",
@@ -61,6 +72,11 @@ def outpost(stack: str, job_prefix: str, partition: str, name: str, region: str,
 def outpost_stack(stack: str, name: str) -> str:
     """The name of the CloudFormation stack of the place `name`."""
     return f"{stack}-{name}"
+
+
+def home_arn(home: Locality, stack: str) -> str:
+    """The stack to which an outpost belongs, as its output `Home` says it."""
+    return f"{home.arn('cloudformation')}:stack/{stack}"
 
 
 def role_name(stack: str, name: str, kind: str) -> str:
@@ -81,13 +97,6 @@ def _cut(head: str, tail: str, most: int) -> str:
     return f"{head[: most - len(tail) - _DIGEST_LENGTH - 1].rstrip('-')}-{digest}{tail}"
 
 
-class Place(StoredPart):
-    """Where a place is."""
-
-    region: str
-    account: str
-
-
 class DeployedPlaces(StoredDocument):
     """The places of a stack, as its functions and clients know them."""
 
@@ -98,6 +107,6 @@ class DeployedPlaces(StoredDocument):
     def outposts(self, partition: str) -> dict[str, Outpost]:
         """What is in each place, by its name."""
         return {
-            name: outpost(self.stack, self.job_prefix, partition, name, place.region, place.account)
+            name: outpost(self.stack, self.job_prefix, partition, name, place)
             for name, place in sorted(self.places.items())
         }

@@ -25,7 +25,7 @@ LAUNCHES = "attempt"
 """The function that creates jobs, in sessions with the tags of a run."""
 LOOKS_AFTER = ("react", "settle", "stop", "sweep", "timer", "scale")
 """Those that look after jobs, in sessions without tags."""
-# CloudFormation calls a role `{stack}-{logical id}-{12 characters}`, and cuts both where that is longer than IAM allows.
+# CloudFormation calls a role `{stack}-{logical id}-{12 characters}`, and cuts both where that is too long for IAM.
 _STACK_UNCUT, _STACK_CUT = 24, 20
 
 
@@ -66,9 +66,9 @@ def other_accounts(settings: StackSettings) -> Iterator[tuple[str, list[Outpost]
 
 
 def statements_at_home() -> Sequence[Statement]:
-    """What a replica in a place may do in the bucket at home: read its run's document, meet the others, write the model.
+    """What a replica in a place may do in the bucket at home: read its run document, meet the others, write the model.
 
-    As at home, the tags of the session say which run it is, and what no tag names does not exist for it.
+    As at home, the tags of the session say which run it is of. Nothing else is allowed.
     """
     lineage, run = principal_tag(TAG_LINEAGE), principal_tag(TAG_RUN)
     rendezvous, model = f"rendezvous/{lineage}/*", f"output/{run}/{MODEL_FOLDER.rstrip('/')}*"

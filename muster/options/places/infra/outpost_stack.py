@@ -9,11 +9,9 @@ from typing import cast
 from aws_cdk import BootstraplessSynthesizer, CfnOutput, CfnParameter, Environment, PermissionsBoundary, Stack, Tags
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 import muster
-from muster.contract.aws.partitions import Locality
 from muster.contract.run.session_tags import SESSION_TAGS, TAG_RUN, principal_tag
 from muster.contract.spec.recipe_reference import RECIPES
 from muster.contract.training.source_delivery import PACKAGES, SOURCE
@@ -33,7 +31,7 @@ from muster.infra.policy import (
 from muster.infra.rendezvous_bucket import RendezvousBucket
 from muster.infra.replica_role import own_statements, read_data, read_secrets
 from muster.infra.settings.stack_settings import BucketTable, StackSettings
-from muster.options.places.contract.outposts import Outpost, outpost_stack, role_name
+from muster.options.places.contract.outposts import HOME_BUCKET, home_arn, outpost_stack, role_name
 from muster.options.places.infra.home_access import (
     LAUNCHES,
     LOOKS_AFTER,
@@ -44,8 +42,6 @@ from muster.options.places.infra.home_access import (
     statements_at_home,
 )
 
-HOME_BUCKET = "HomeBucket"
-"""The parameter of the template with the name of the stack's own bucket, which CloudFormation may have chosen."""
 _LOOK_AFTER_JOBS = (WATCH_AND_STOP_JOBS, LIST_JOBS, *READ_JOB_LOGS)
 _DELIVERED = (f"{SOURCE}*", f"{PACKAGES}*", f"{RECIPES}*")
 # What the jobs of a run read in their own region, from where SageMaker takes it.
@@ -91,19 +87,120 @@ class OutpostStack(Stack):
             allowed_pattern=r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
             constraint_description="must be the name of a bucket, without s3://",
         )
-        made = RendezvousBucket(self, "Rendezvous", inbox=None, table=BucketTable(name=place.bucket), notices={})
-        replicas = _replica_role(self, settings, place, made.bucket, home, home_bucket.value_as_string)
-        _launcher_role(self, settings, place, made.bucket, home, replicas)
-        _forward_job_events(self, settings, home)
+        self._settings, self._home, self._place = settings, home, place
+        table = BucketTable(name=place.bucket)
+        self._bucket = RendezvousBucket(self, "Rendezvous", inbox=None, table=table, notices={}).bucket
+        replicas = self._replica_role(home_bucket.value_as_string)
+        self._launcher_role(replicas)
+        self._forward_job_events()
         for key, value in outpost_outputs(settings, name).items():
             CfnOutput(self, key, value=value)
+
+    def _replica_role(self, home_bucket: str) -> iam.Role:
+        """As at home in the bucket of the place; and in the bucket at home what the replicas of a place do there."""
+        arn = [f"arn:{self._home.partition}:s3:::{home_bucket}"]
+        return iam.Role(
+            self,
+            "Replica",
+            role_name=role_name(self._settings.stack.name, self._place.name, "replica"),
+            description=f"Muster: the training containers of the replicas in {self._place.name}",
+            assumed_by=iam.SessionTagsPrincipal(service_of_account("sagemaker.amazonaws.com", self.account)),
+            inline_policies={
+                "Replica": iam.PolicyDocument(
+                    statements=[
+                        *own_statements(self, self._settings.job_prefix, self._bucket),
+                        *policy_statements(
+                            statements_at_home(), {Target.OBJECTS: arn, Target.BUCKET: arn}, account=self._home.account
+                        ),
+                        *read_data(self, self._settings.replicas),
+                        *read_secrets(self, self._settings.replicas),
+                    ]
+                )
+            },
+            managed_policies=[
+                iam.ManagedPolicy.from_managed_policy_arn(self, f"Policy{index}", arn)
+                for index, arn in enumerate(self._settings.replicas.policy_arns)
+            ],
+        )
+
+    def _launcher_role(self, replicas: iam.Role) -> None:
+        """The role of home's functions here. Without the tags of a run, a session of it creates nothing."""
+        arns = {
+            **job_targets(self, self._settings.job_prefix),
+            Target.ANY: ["*"],
+            Target.REPLICA_ROLE: [replicas.role_arn],
+            Target.BUCKET: [self._bucket.bucket_arn],
+            Target.OBJECTS: [self._bucket.bucket_arn],
+        }
+        tagged = map(_of_a_run, (*LAUNCH_JOBS, *_PUT_WHAT_JOBS_READ))
+        role = iam.Role(
+            self,
+            "Launcher",
+            role_name=role_name(self._settings.stack.name, self._place.name, "launcher"),
+            description="Muster: creates and looks after the training jobs of runs of the stack at home",
+            assumed_by=iam.AccountPrincipal(self._home.account),
+            inline_policies={
+                "Launcher": iam.PolicyDocument(
+                    statements=policy_statements([*tagged, *_LOOK_AFTER_JOBS, *_READ_OUTPUTS], arns)
+                )
+            },
+        )
+        cast("iam.CfnRole", role.node.default_child).assume_role_policy_document = iam.PolicyDocument(
+            statements=self._trust()
+        )
+
+    def _trust(self) -> list[iam.PolicyStatement]:
+        """Who may assume the launcher role: attempt with the tags of a run, it and others without any."""
+        of_this_stack = {"StringEquals": {"sts:ExternalId": self._place.external_id}}
+
+        def may(action: str, functions: Sequence[str], conditions: Mapping[str, object]) -> iam.PolicyStatement:
+            roles = role_patterns(self._home, self._settings.stack.name, functions)
+            return iam.PolicyStatement(
+                principals=[iam.AccountPrincipal(self._home.account)],
+                actions=[action],
+                conditions={**conditions, "ArnLike": {"aws:PrincipalArn": roles}},
+            )
+
+        return [
+            may("sts:AssumeRole", [LAUNCHES], {**of_this_stack, **TAGS_OF_A_RUN}),
+            may("sts:TagSession", [LAUNCHES], TAGS_OF_A_RUN),  # which has no external id
+            may("sts:AssumeRole", [LAUNCHES, *LOOKS_AFTER], of_this_stack),
+        ]
+
+    def _forward_job_events(self) -> None:
+        """A rule that sends the events of jobs to the default bus at home, where SageMaker sends the events of others.
+
+        The re-arm makes up for one that is lost on the way.
+        """
+        bus = f"{self._home.arn('events')}:event-bus/default"
+        role = iam.Role(
+            self,
+            "Forwarder",
+            description="Muster: sends the events of training jobs to the stack at home",
+            assumed_by=service_of_account("events.amazonaws.com", self.account),
+            inline_policies={
+                "Forward": iam.PolicyDocument(
+                    statements=[iam.PolicyStatement(actions=["events:PutEvents"], resources=[bus])]
+                )
+            },
+        )
+        rule = events.Rule(
+            self,
+            "JobEvents",
+            description="Muster: status changes of the stack's training jobs",
+            event_pattern=job_pattern(self._settings.job_prefix),
+        )
+        # The construct's own target would write a policy of its own.
+        cast("events.CfnRule", rule.node.default_child).targets = [
+            events.CfnRule.TargetProperty(arn=bus, id="Home", role_arn=role.role_arn)
+        ]
 
 
 def outpost_outputs(settings: StackSettings, name: str) -> Mapping[str, str]:
     """The outputs of an outpost, by which a later deployment knows it."""
     home, place = home_of(settings), deployed_places(settings).outposts(PARTITION)[name]
     return {
-        "Home": f"{home.arn('cloudformation')}:stack/{settings.stack.name}",
+        "Home": home_arn(home, settings.stack.name),
         "Place": name,
         "JobPrefix": settings.job_prefix,
         "BucketName": place.bucket,
@@ -120,114 +217,7 @@ def _boundary(arn: str | None, account: str) -> PermissionsBoundary | None:
     return PermissionsBoundary.from_arn(arn if owner == "aws" else arn.replace(f"::{owner}:", f"::{account}:"))
 
 
-def _replica_role(
-    stack: Stack, settings: StackSettings, place: Outpost, bucket: s3.IBucket, home: Locality, home_bucket: str
-) -> iam.Role:
-    """As at home in the bucket of the place; and in the bucket at home what the replicas of a place do there."""
-    arn = [f"arn:{home.partition}:s3:::{home_bucket}"]
-    return iam.Role(
-        stack,
-        "Replica",
-        role_name=role_name(settings.stack.name, place.name, "replica"),
-        description=f"Muster: the training containers of the replicas in {place.name}",
-        assumed_by=iam.SessionTagsPrincipal(service_of_account("sagemaker.amazonaws.com", stack.account)),
-        inline_policies={
-            "Replica": iam.PolicyDocument(
-                statements=[
-                    *own_statements(stack, settings.job_prefix, bucket),
-                    *policy_statements(
-                        statements_at_home(), {Target.OBJECTS: arn, Target.BUCKET: arn}, account=home.account
-                    ),
-                    *read_data(stack, settings.replicas),
-                    *read_secrets(stack, settings.replicas),
-                ]
-            )
-        },
-        managed_policies=[
-            iam.ManagedPolicy.from_managed_policy_arn(stack, f"Policy{index}", arn)
-            for index, arn in enumerate(settings.replicas.policy_arns)
-        ],
-    )
-
-
-def _launcher_role(
-    stack: Stack, settings: StackSettings, place: Outpost, bucket: s3.IBucket, home: Locality, replicas: iam.Role
-) -> None:
-    """The role of home's functions here. Without the tags of a run, a session of it creates nothing."""
-    arns = {
-        **job_targets(stack, settings.job_prefix),
-        Target.ANY: ["*"],
-        Target.REPLICA_ROLE: [replicas.role_arn],
-        Target.BUCKET: [bucket.bucket_arn],
-        Target.OBJECTS: [bucket.bucket_arn],
-    }
-    tagged = map(_of_a_run, (*LAUNCH_JOBS, *_PUT_WHAT_JOBS_READ))
-    role = iam.Role(
-        stack,
-        "Launcher",
-        role_name=role_name(settings.stack.name, place.name, "launcher"),
-        description="Muster: creates and looks after the training jobs of runs of the stack at home",
-        assumed_by=iam.AccountPrincipal(home.account),
-        inline_policies={
-            "Launcher": iam.PolicyDocument(
-                statements=policy_statements([*tagged, *_LOOK_AFTER_JOBS, *_READ_OUTPUTS], arns)
-            )
-        },
-    )
-    cast("iam.CfnRole", role.node.default_child).assume_role_policy_document = iam.PolicyDocument(
-        statements=_trust(settings, place, home)
-    )
-
-
 def _of_a_run(statement: Statement) -> Statement:
     """`statement` for sessions that have the tags of every session."""
     tagged = {f"aws:PrincipalTag/{tag}": "false" for tag in SESSION_TAGS}
     return replace(statement, conditions={**statement.conditions, "Null": tagged})
-
-
-def _trust(settings: StackSettings, place: Outpost, home: Locality) -> list[iam.PolicyStatement]:
-    """Who may assume the launcher role: attempt with the tags of a run, and the other functions without any."""
-    stack, of_this_stack = settings.stack.name, {"StringEquals": {"sts:ExternalId": place.external_id}}
-
-    def may(action: str, functions: Sequence[str], conditions: Mapping[str, object]) -> iam.PolicyStatement:
-        roles = role_patterns(home, stack, functions)
-        return iam.PolicyStatement(
-            principals=[iam.AccountPrincipal(home.account)],
-            actions=[action],
-            conditions={**conditions, "ArnLike": {"aws:PrincipalArn": roles}},
-        )
-
-    return [
-        may("sts:AssumeRole", [LAUNCHES], {**of_this_stack, **TAGS_OF_A_RUN}),
-        may("sts:TagSession", [LAUNCHES], TAGS_OF_A_RUN),  # which has no external id
-        may("sts:AssumeRole", LOOKS_AFTER, of_this_stack),
-    ]
-
-
-def _forward_job_events(stack: Stack, settings: StackSettings, home: Locality) -> None:
-    """A rule that sends the events of the stack's jobs to the default bus at home, where SageMaker sends those of home.
-
-    An event that is lost on the way is found by the re-arm.
-    """
-    bus = f"{home.arn('events')}:event-bus/default"
-    role = iam.Role(
-        stack,
-        "Forwarder",
-        description="Muster: sends the events of training jobs to the stack at home",
-        assumed_by=service_of_account("events.amazonaws.com", stack.account),
-        inline_policies={
-            "Forward": iam.PolicyDocument(
-                statements=[iam.PolicyStatement(actions=["events:PutEvents"], resources=[bus])]
-            )
-        },
-    )
-    rule = events.Rule(
-        stack,
-        "JobEvents",
-        description="Muster: status changes of the stack's training jobs",
-        event_pattern=job_pattern(settings.job_prefix),
-    )
-    # The construct's own target would write a policy of its own.
-    cast("events.CfnRule", rule.node.default_child).targets = [
-        events.CfnRule.TargetProperty(arn=bus, id="Home", role_arn=role.role_arn)
-    ]
