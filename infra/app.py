@@ -1,7 +1,7 @@
 """The CDK app: `app.py` in a clone, `python -m muster.infra.app` where Muster is installed.
 
-It has the stack, and those that options add. Its context has three keys of ours: `settings`, the path of the settings file; `target`, aws or local; and `published`,
-whether the template is for CloudFormation alone.
+It has the stack, and those that options add. Its context has three keys of ours: `settings`, the path of the settings
+file; `target`, aws or local; and `published`, whether the template is for CloudFormation alone.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.aws.s3_route import Routes, read_routes
 from muster.client.aws.training_jobs import active_jobs, job_tags
-from muster.client.client_errors import DeniedError
+from muster.client.client_errors import ClientError, DeniedError, UnreachableError
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.aws.partitions import Locality
 from muster.contract.run.orphans import ActiveJob
@@ -167,6 +167,25 @@ class Account:
         policy = found["AssumeRolePolicyDocument"]  # botocore has parsed it
         return policy if isinstance(policy, dict) else _json(policy)
 
+    def answers(self, service: str, call: Callable[[Any], object]) -> bool:
+        """Whether a service answers here. Whether this caller may use it is another question."""
+        try:
+            with translated():
+                call(self.client(service))
+        except UnreachableError:
+            return False
+        except ClientError:
+            pass
+        return True
+
+    def document(self, bucket: str, key: str) -> Mapping[str, Any]:
+        """A JSON document in a bucket; empty where there is none that the caller may read."""
+        try:
+            with translated():
+                return _json(self.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
+        except ClientError:
+            return {}
+
     @staticmethod
     def seen(read: Callable[[], Any]) -> tuple[Any, bool]:
         """What `read` returns, None where there is no such thing; and whether the caller may ask."""
@@ -193,7 +212,7 @@ class Account:
                 raise
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json(text: str | bytes) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from muster.client.aws.error_translation import translated
 from muster.client.aws.s3_route import nat_warning
-from muster.client.client_errors import ClientError, DeniedError, UnreachableError
+from muster.client.client_errors import ClientError, DeniedError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import PastedProblem, Problem, StatedProblem
 from muster.contract.names import run_name
@@ -60,15 +59,10 @@ class Preflight:
     def missing_services(self) -> Iterator[Problem]:
         """Services that the region lacks."""
         for service, name, call in _PROBES:
-            try:
-                with translated():
-                    call(self.account.client(service))
-            except UnreachableError:
+            if not self.account.answers(service, call):
                 statement = f"{name} does not answer in {self.place.region}"
                 remedy = "deploy to a region that has this service, or let this network reach it"
                 yield StatedProblem("stack.region", statement, remedy)
-            except ClientError:
-                continue  # it answers; whether this caller may use it is another question
 
     def warning(self) -> str | None:
         """What the deployment costs beside what it must: its replicas' way to S3."""

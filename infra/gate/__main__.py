@@ -58,6 +58,15 @@ VARIANTS: Mapping[str, Tables] = {
             "prod": {"eks_cluster": "prod-eks", "namespaces": ["default"]},
         },
     },
+    # Replicas in two other regions, one of another account.
+    "places": {
+        "stack": {"account": _ACCOUNT, "region": "us-east-1"},
+        "replicas": {"data": ["s3://team-data/sets/"], "secrets": ["ssm:/team/proxy"]},
+        "places": {
+            "oregon": {"region": "us-west-2"},
+            "tokyo": {"region": "ap-northeast-1", "account": "210987654321"},
+        },
+    },
     # Everything that a deployment can leave out or bring itself.
     "least": {
         "bucket": {"existing": "bucket-of-ours"},
@@ -108,6 +117,7 @@ def synthesize(variant: str) -> Iterator[tuple[str, str]]:
     from cdk_nag import AwsSolutionsChecks, NIST80053R5Checks  # noqa: PLC0415
 
     from muster.infra.stack import MusterStack, StackFiles  # noqa: PLC0415
+    from muster.infra.stack_option import stack_options  # noqa: PLC0415
 
     app = App(analytics_reporting=False, outdir=str(FOLDER / variant))
     Validations.of(app).add_plugins(AwsSolutionsChecks(app), NIST80053R5Checks(app))
@@ -115,6 +125,8 @@ def synthesize(variant: str) -> Iterator[tuple[str, str]]:
     # The checkers look at the template alone: the functions' code is a small archive, which needs no installation.
     archive = build_replica_package()
     MusterStack(app, settings.stack.name, settings=settings, files=StackFiles(archive, archive, WORKFLOW))
+    for option in stack_options(settings):
+        option.add_stacks(app, settings)
     # Any finding fails the synthesis, after template and report are written.
     with suppress(RuntimeError):
         app.synth()

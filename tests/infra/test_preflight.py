@@ -176,7 +176,7 @@ def test_a_stack_that_another_deployment_has_changed_is_not_deployed_over() -> N
 def test_the_replacement_of_a_bucket_is_shown_before_the_question(capsys: pytest.CaptureFixture[str]) -> None:
     named = stack({"bucket": {"name": "ours"}}, bucket={"BucketName": "ours"})
     work = Work(QUIET, PLACE, named, parse_settings({}, Platform.AWS), as_json=False)
-    work.show([], BucketCheck())
+    work.show([], BucketCheck(), {})
     assert "WARNING: the bucket ours is replaced by a new bucket with a generated name." in capsys.readouterr().out
 
 

@@ -15,7 +15,10 @@ from muster.infra.settings.settings_file import parse_settings
 from muster.infra.settings.stack_settings import Platform, Tables
 from tests.support.template import REARM_SECONDS, Template
 
-Variant = Callable[[str], Template]
+Variant = Callable[..., Template]
+"""By a name below; and the name of a stack, where there are several."""
+HOME, ELSEWHERE = "123456789012", "210987654321"
+"""The accounts of the variant with places."""
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
@@ -85,6 +88,14 @@ VARIANTS: Mapping[str, Tables] = {
             },
         },
     },
+    # Replicas in a region of this account and in one of another.
+    "places": {
+        "stack": {"account": HOME, "region": "us-east-1", "permissions_boundary": BOUNDARY},
+        "places": {
+            "oregon": {"region": "us-west-2"},
+            "tokyo": {"region": "ap-northeast-1", "account": ELSEWHERE},
+        },
+    },
     # With a cluster; with what a function's version must not depend on, and with what it must.
     "snapshots": SNAPSHOTS,
     "snapshots, tagged": {**SNAPSHOTS, "stack": {"tags": {"team": "research"}}},
@@ -132,6 +143,7 @@ def synthesize(folder: Path) -> None:
     from aws_cdk import App  # noqa: PLC0415
 
     from muster.infra.stack import MusterStack, StackFiles  # noqa: PLC0415
+    from muster.infra.stack_option import stack_options  # noqa: PLC0415
 
     # Tests look at the template alone: the functions' code is a small archive, which needs no installation.
     archive = build_replica_package()
@@ -140,6 +152,8 @@ def synthesize(folder: Path) -> None:
         app = App(analytics_reporting=False, outdir=str(folder / name))
         settings = parse_settings(tables, Platform.AWS)
         MusterStack(app, settings.stack.name, settings=settings, files=files)
+        for option in stack_options(settings):
+            option.add_stacks(app, settings)
         app.synth()
 
 

@@ -114,9 +114,9 @@ class Template:
         self.resources: dict[str, dict[str, Any]] = body["Resources"]
 
     @classmethod
-    def in_folder(cls, folder: Path, name: str) -> Self:
-        """The template of one of `tests.infra.variants`, which wrote all of them to `folder`."""
-        [file] = (folder / name).glob("*.template.json")
+    def in_folder(cls, folder: Path, name: str, stack: str = "*") -> Self:
+        """The template of one of `tests.infra.variants`, which wrote all of them to `folder`, or of a stack of it."""
+        [file] = (folder / name).glob(f"{stack}.template.json")
         return cls(json.loads(file.read_text(encoding="utf-8")))
 
     def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
@@ -219,7 +219,7 @@ class Template:
 _CONSTRUCTS = (
     *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
     *("Inbox", "Start", "Notify", "TimerScheduler", "Timer", "Admit", "Launcher", "Look", "Scale"),
-    *("Workflow", "Health", "Dashboard", "ClusterAccess", "Pod", "Notices"),
+    *("Workflow", "Health", "Dashboard", "ClusterAccess", "Pod", "Notices", "Forwarder"),
 )
 
 

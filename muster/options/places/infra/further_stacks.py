@@ -12,9 +12,8 @@ from botocore.config import Config
 
 from muster.client.aws.error_translation import translated
 from muster.client.aws.light_session import LightSession
-from muster.client.client_errors import ClientError, UnreachableError
 from muster.contract.aws.partitions import Locality
-from muster.contract.errors import MusterError, Problem, StatedProblem
+from muster.contract.errors import Problem, StatedProblem
 from muster.contract.layout import RunLayout
 from muster.contract.names import run_name
 from muster.infra.deploy.account import Account, DeployedStack
@@ -90,15 +89,10 @@ class PlaceStack:
 
     def problems(self, prefixes: set[str], home: str) -> Iterator[Problem]:
         """What forbids to deploy it: `prefixes` are the job prefixes of the stack that is deployed, and of the next."""
-        try:
-            with translated():
-                self.account.client("sagemaker").list_training_jobs(MaxResults=1)
-        except UnreachableError:
+        if not self.account.answers("sagemaker", lambda client: client.list_training_jobs(MaxResults=1)):
             said = f"Amazon SageMaker does not answer in {self.outpost.region}"
             yield StatedProblem(f"{self.field}.region", said, "choose another region, or let this network reach it")
             return
-        except ClientError:
-            pass  # it answers
         if self.deployed is not None:
             yield from self._foreign(self.deployed.outputs, prefixes, home)
         elif self.account.bucket(self.outpost.bucket, self.place) is not None:
@@ -215,17 +209,7 @@ class PlaceStacks:
 
     def _names(self, run: str, place: str, bucket: str) -> bool:
         """Whether the plan of a run names the place."""
-        client = self._home.account.client("s3")
-
-        def read() -> bytes:
-            body: bytes = client.get_object(Bucket=bucket, Key=RunLayout(run).plan)["Body"].read()
-            return body
-
-        try:
-            with translated():
-                plan = json.loads(read())
-        except MusterError:
-            return False  # it has none yet, or this caller may not read it: its jobs show
+        plan = self._home.account.document(bucket, RunLayout(run).plan)  # without one its jobs show
         return f'"{place}"' in json.dumps(plan.get("spec", {}).get("places"))
 
     def changes(self, assembly: Assembly) -> Mapping[str, list[str]]:
