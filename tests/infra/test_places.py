@@ -357,8 +357,8 @@ def test_what_stands_against_an_outpost_is_found_before_anything_changes(monkeyp
         ({**OURS, "JobPrefix": "old"}, "has the job prefix old, and takes jobs with no other"),
     ):
         there.there = DeployedStack("Muster-tokyo", "CREATE_COMPLETE", outputs)
-        said = found(stacks(monkeypatch, there).problems())
-        assert said == [] if words is None else words in said[0], outputs
+        lines = found(stacks(monkeypatch, there).problems())
+        assert lines == [] if words is None else words in lines[0], outputs
     there.there = None
     there.buckets = [OUTPOST.bucket]
     [said] = found(stacks(monkeypatch, there).problems())

@@ -124,7 +124,11 @@ class OutpostStack(Stack):
         )
 
     def _launcher_role(self, replicas: iam.Role) -> None:
-        """The role of home's functions here. Without the tags of a run, a session of it creates nothing."""
+        """The role of home's functions here: attempt's with the tags of a run, others' and its own without any.
+
+        Without these tags a session creates nothing.
+        """
+        of_this_stack = {"StringEquals": {"sts:ExternalId": self._place.external_id}}
         arns = {
             **job_targets(self, self._settings.job_prefix),
             Target.ANY: ["*"],
@@ -138,34 +142,26 @@ class OutpostStack(Stack):
             "Launcher",
             role_name=role_name(self._settings.stack.name, self._place.name, "launcher"),
             description="Muster: creates and looks after the training jobs of runs of the stack at home",
-            assumed_by=iam.AccountPrincipal(self._home.account),
+            assumed_by=self._functions([LAUNCHES], {**of_this_stack, **TAGS_OF_A_RUN}),
             inline_policies={
                 "Launcher": iam.PolicyDocument(
                     statements=policy_statements([*tagged, *_LOOK_AFTER_JOBS, *_READ_OUTPUTS], arns)
                 )
             },
         )
-        cast("iam.CfnRole", role.node.default_child).assume_role_policy_document = iam.PolicyDocument(
-            statements=self._trust()
-        )
+        policy = role.assume_role_policy
+        assert policy is not None  # noqa: S101 - a role that is made here has one
+        # What tags a session is asked without the external id.
+        for action, principal in (
+            ("sts:TagSession", self._functions([LAUNCHES], TAGS_OF_A_RUN)),
+            ("sts:AssumeRole", self._functions([LAUNCHES, *LOOKS_AFTER], of_this_stack)),
+        ):
+            policy.add_statements(iam.PolicyStatement(actions=[action], principals=[principal]))
 
-    def _trust(self) -> list[iam.PolicyStatement]:
-        """Who may assume the launcher role: attempt with the tags of a run, it and others without any."""
-        of_this_stack = {"StringEquals": {"sts:ExternalId": self._place.external_id}}
-
-        def may(action: str, functions: Sequence[str], conditions: Mapping[str, object]) -> iam.PolicyStatement:
-            roles = role_patterns(self._home, self._settings.stack.name, functions)
-            return iam.PolicyStatement(
-                principals=[iam.AccountPrincipal(self._home.account)],
-                actions=[action],
-                conditions={**conditions, "ArnLike": {"aws:PrincipalArn": roles}},
-            )
-
-        return [
-            may("sts:AssumeRole", [LAUNCHES], {**of_this_stack, **TAGS_OF_A_RUN}),
-            may("sts:TagSession", [LAUNCHES], TAGS_OF_A_RUN),  # which has no external id
-            may("sts:AssumeRole", [LAUNCHES, *LOOKS_AFTER], of_this_stack),
-        ]
+    def _functions(self, names: Sequence[str], conditions: Mapping[str, object]) -> iam.IPrincipal:
+        """Functions at home, on these conditions."""
+        roles = {"ArnLike": {"aws:PrincipalArn": role_patterns(self._home, self._settings.stack.name, names)}}
+        return iam.PrincipalWithConditions(iam.AccountPrincipal(self._home.account), {**conditions, **roles})
 
     def _forward_job_events(self) -> None:
         """A rule that sends the events of jobs to the default bus at home, where SageMaker sends the events of others.
