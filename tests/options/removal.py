@@ -18,7 +18,10 @@ WHOLE_TREE = {
 }
 """Tests that hold the whole tree against itself, each with why it goes with any option."""
 ADDITIONS = {
-    "muster/options/hyperpod/client/checks.py": "verify alone asks for it, and it is written in verify's words",
+    **{
+        f"muster/options/{option}/client/checks.py": "verify alone asks for it, and it is written in verify's words"
+        for option in ("hyperpod", "places")
+    },
 }
 """What one option adds to another one, each with why it goes with an option that it imports."""
 

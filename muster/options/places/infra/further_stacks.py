@@ -6,12 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
-from botocore.config import Config
 
 from muster.client.aws.error_translation import translated
-from muster.client.aws.light_session import LightSession
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.layout import RunLayout
@@ -23,35 +19,14 @@ from muster.infra.deploy.destruction import Destruction
 from muster.infra.deploy.further_stacks import FurtherOffer, Home
 from muster.infra.settings.place_tables import PlaceTable
 from muster.infra.settings.stack_settings import OTHER_PARTITIONS, StackSettings
-from muster.options.places.contract.local_places import LocalPlace, local_places
+from muster.options.places.client.place_session import PlaceSession
+from muster.options.places.contract.local_places import local_places
 from muster.options.places.contract.outposts import HOME_BUCKET, Outpost, Place, home_arn, outpost, outpost_stack
 
 _VALUABLE = ("output/", "checkpoints/")
 """What only the bucket of a place has: of everything else there is more at home."""
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _RUNS_SHOWN = 3
-
-
-class PlaceSession(LightSession):
-    """A session in a place, which the embedded cloud has at an endpoint of its own."""
-
-    def __init__(self, profile: str | None, region: str, local: LocalPlace | None) -> None:
-        with translated():
-            super().__init__(profile, region)
-        self._local = local
-
-    def client(self, service_name: str, region_name: str | None = None, config: Config | None = None) -> Any:
-        """A new client of the service."""
-        if self._local is None:
-            return super().client(service_name, region_name, config)
-        return self._session.create_client(
-            service_name,
-            region_name=self._local.region,
-            config=config,
-            endpoint_url=self._local.endpoint,
-            aws_access_key_id=self._local.access_key_id,
-            aws_secret_access_key=self._local.secret_access_key,
-        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The places of a stack as the commands see them."""
