@@ -29,6 +29,7 @@ class TemplateWritten(Document):
     version: str = Field(description="version of Muster")
     template: str = Field(description="the template's file")
     archives: tuple[str, ...] = Field(description="files beside it that the template names, without the prefix")
+    beside: tuple[str, ...] = Field(description="files with the templates of places")
 
 
 class Destruction(Document):

@@ -136,6 +136,9 @@ def _announcement(work: Destruction, unfinished: Unfinished, delete_data: str | 
         yield f"Deleted as well: the bucket {work.bucket} with everything in it"
     else:
         yield f"Stays: the bucket {work.bucket} with its policy and all results"
+    if places := work.stack.settings.get("places"):
+        kept = "" if delete_data is not None else "; a bucket stays where replicas have left outputs or checkpoints"
+        yield f"Deleted as well: the stacks of the places {', '.join(sorted(places))}, with their buckets{kept}"
     yield "Stays: the training jobs' own records and logs, and the CDK's stack CDKToolkit with its bucket"
 
 

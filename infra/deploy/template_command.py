@@ -72,10 +72,15 @@ def _collected(assembly: Path, stack: str, folder: Path) -> TemplateWritten:
         if asset["source"]["path"] != template_name:
             [destination] = asset["destinations"].values()
             archives[destination["objectKey"].rpartition("}")[2]] = assembly / asset["source"]["path"]
-    for name, source in {TEMPLATE_FILE: assembly / template_name, **archives}.items():
+    beside = {file.name: file for file in assembly.glob("*.template.json") if file.name != template_name}
+    for name, source in {TEMPLATE_FILE: assembly / template_name, **archives, **beside}.items():
         shutil.copyfile(source, folder / name)
     return TemplateWritten(
-        stack=stack, version=muster.__version__, template=str(folder / TEMPLATE_FILE), archives=tuple(sorted(archives))
+        stack=stack,
+        version=muster.__version__,
+        template=str(folder / TEMPLATE_FILE),
+        archives=tuple(sorted(archives)),
+        beside=tuple(sorted(beside)),
     )
 
 
@@ -88,3 +93,11 @@ def _lines(folder: Path, written: TemplateWritten) -> Iterator[str]:
     yield f"aws cloudformation create-stack --stack-name {written.stack} --capabilities CAPABILITY_IAM \\"
     yield f"  --template-url https://BUCKET.s3.REGION.amazonaws.com/{ASSETS_PREFIX}{TEMPLATE_FILE} \\"
     yield "  --parameters ParameterKey=AssetsBucket,ParameterValue=BUCKET"
+    if written.beside:
+        yield ""
+        yield "Then each place, with credentials for it, and the stack's output BucketName:"
+        yield ""
+    for name in written.beside:
+        yield f"aws cloudformation deploy --stack-name {name.removesuffix('.template.json')} --region REGION \\"
+        yield f"  --template-file {folder / name} --capabilities CAPABILITY_NAMED_IAM \\"
+        yield "  --parameter-overrides HomeBucket=BUCKET"

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import boto3
 import pytest
+from moto import mock_aws
 from pydantic import TypeAdapter
 
 from muster.contract.aws.partitions import Locality
@@ -33,7 +34,7 @@ from muster.options.places.contract.outposts import (
     statement_id,
 )
 from muster.options.places.infra import further_stacks
-from muster.options.places.infra.further_stacks import PlaceStacks
+from muster.options.places.infra.further_stacks import PlaceStack, PlaceStacks
 from muster.options.places.infra.home_access import LAUNCHES, LOOKS_AFTER, deployed_places
 from tests.infra.variants import BOUNDARY, ELSEWHERE, HOME, Variant
 from tests.support.template import FUNCTIONS, Statement, Template, function, matches
@@ -391,6 +392,34 @@ def test_a_place_is_removed_while_runs_train_elsewhere_and_not_under_its_own(mon
     # A place of the same name elsewhere is another one.
     moved = {"tokyo": {**TOKYO, "region": "ap-northeast-3"}}
     assert [one.place.region for one in stacks(monkeypatch, there, before=moved).unwanted] == ["ap-northeast-3"]
+
+
+@pytest.mark.parametrize(
+    ("key", "delete_data", "stays"),
+    [
+        ("output/run/job/output/model.tar.gz", False, True),
+        ("checkpoints/run/r0/a", False, True),
+        ("checkpoints/run/r0/a", True, False),
+        ("rendezvous/run/near/1", False, False),
+    ],
+)
+def test_the_bucket_of_a_place_stays_where_only_it_has_something(
+    monkeypatch: pytest.MonkeyPatch, key: str, *, delete_data: bool, stays: bool
+) -> None:
+    deleted: list[str] = []
+    monkeypatch.setattr(Destruction, "delete_stack", lambda work: deleted.append(work.stack.name))
+    with mock_aws():
+        account = Account(boto3.Session(region_name="us-east-1"))
+        s3 = account.client("s3")
+        s3.create_bucket(Bucket=OUTPOST.bucket)
+        s3.put_object(Bucket=OUTPOST.bucket, Key=key, Body=b"1")
+        for home, expected in (("arn:another", None), (OURS["Home"], OUTPOST.bucket if stays else None)):
+            one = PlaceStack("tokyo", "Muster-tokyo", OUTPOST, account, home, {})
+            outputs = {**OURS, "BucketName": OUTPOST.bucket}
+            vars(one)["deployed"] = DeployedStack("Muster-tokyo", "CREATE_COMPLETE", outputs)
+            assert one.delete(delete_data=delete_data) == expected
+        assert deleted == ["Muster-tokyo"]
+        assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ([OUTPOST.bucket] if stays else [])
 
 
 class Noted:

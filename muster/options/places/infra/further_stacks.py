@@ -37,6 +37,8 @@ class PlaceStack:
     stack: str
     outpost: Outpost
     account: Account
+    home: str
+    """The stack to which it belongs (`home_arn`)."""
     variables: Mapping[str, str | None]
     """What differs in the environment of a process that deploys there; None: it is unset."""
 
@@ -62,14 +64,14 @@ class PlaceStack:
             said = f"the place is in account {wanted.account}, the credentials lead to {found.account}"
             yield StatedProblem(f"{self.field}.profile", said, "name a profile for that account")
 
-    def problems(self, prefixes: set[str], home: str) -> Iterator[Problem]:
+    def problems(self, prefixes: set[str]) -> Iterator[Problem]:
         """What forbids to deploy it: `prefixes` are the job prefixes of the stack that is deployed, and of the next."""
         if not self.account.answers("sagemaker", lambda client: client.list_training_jobs(MaxResults=1)):
             said = f"Amazon SageMaker does not answer in {self.outpost.region}"
             yield StatedProblem(f"{self.field}.region", said, "choose another region, or let this network reach it")
             return
         if self.deployed is not None:
-            yield from self._foreign(self.deployed.outputs, prefixes, home)
+            yield from self._foreign(self.deployed.outputs, prefixes)
         elif self.account.bucket(self.outpost.bucket, self.place) is not None:
             bucket, region = self.outpost.bucket, self.outpost.region
             said = f"the bucket {bucket} of an outpost before this one is still there"
@@ -80,12 +82,12 @@ class PlaceStack:
                 said = f"the stack {name} there has the job prefix {prefix}, too"
                 yield StatedProblem(self.field, said, "choose another stack.job_prefix, or another place")
 
-    def _foreign(self, outputs: Mapping[str, str], prefixes: set[str], home: str) -> Iterator[Problem]:
+    def _foreign(self, outputs: Mapping[str, str], prefixes: set[str]) -> Iterator[Problem]:
         """Where the stack of that name is another's."""
         there = f"the stack {self.stack} in {self.outpost.region}"
         if "Home" not in outputs or outputs.get("Place") != self.name:
             yield StatedProblem(self.field, f"{there} is no outpost of this place", "choose another name for the place")
-        elif outputs["Home"] != home:
+        elif outputs["Home"] != self.home:
             said = f"{there} is an outpost of {_words(outputs['Home'])}"
             yield StatedProblem(self.field, said, "choose another name for the place")
         elif outputs.get("JobPrefix") not in prefixes:
@@ -99,8 +101,8 @@ class PlaceStack:
 
     def delete(self, *, delete_data: bool) -> str | None:
         """Delete it; the name of its bucket where that stays. It stays where only it has something."""
-        if self.deployed is None:
-            return None
+        if self.deployed is None or self.deployed.outputs.get("Home") != self.home:
+            return None  # another stack may have taken the name
         work = Destruction(self.account, self.deployed, self.place)
         work.delete_stack()
         if not delete_data and self._is_worth_keeping():
@@ -137,7 +139,8 @@ class PlaceStacks:
         if local is not None:
             variables |= local.variables
         session = PlaceSession(table.profile or self._home.profile, table.region, local)
-        return PlaceStack(name, outpost_stack(stack, name), one, Account(session), variables)
+        home = home_arn(self._home.place, stack)
+        return PlaceStack(name, outpost_stack(stack, name), one, Account(session), home, variables)
 
     @cached_property
     def wanted(self) -> dict[str, PlaceStack]:
@@ -166,7 +169,7 @@ class PlaceStacks:
         prefixes = {home.settings.job_prefix, outputs.get("JobPrefix", home.settings.job_prefix)}
         for one in self.wanted.values():
             misled = [*one.misled()]
-            yield from misled or one.problems(prefixes, home_arn(home.place, home.settings.stack.name))
+            yield from misled or one.problems(prefixes)
         for one in self.unwanted:
             yield from one.misled()
             if users := self._users(one, outputs):
