@@ -21,6 +21,7 @@ class FaultBase(BaseModel):
 
     count: int | None = Field(default=1, ge=1, description="How often it fires.")
     """None for no limit."""
+    place: str = Field(default="*", description="Place where it fires, or a glob: `home`, or the name of another.")
 
 
 class _JobFault(FaultBase):
@@ -211,6 +212,38 @@ class KubernetesError(FaultBase):
         return _KUBERNETES_ERRORS[self.code]
 
 
+class _Outage(FaultBase):
+    count: int | None = None
+    place: str = Field(description="Name of a place, or a glob.")
+
+
+class DarkRegion(_Outage):
+    """Cut the region of a place off: no call goes in or out, and its events wait until the fault is removed."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("place",)
+    kind: Literal["dark-region"] = "dark-region"
+    silent_seconds: float = Field(default=0, ge=0, description="How long a call hangs before its connection ends.")
+
+
+class Partition(_Outage):
+    """Cut the regions of two places off from each other: calls end, events wait until the fault is removed."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("place", "other")
+    kind: Literal["partition"] = "partition"
+    other: str = Field(description="Name of the other place, or a glob.")
+    silent_seconds: float = Field(default=0, ge=0, description="How long a call hangs before its connection ends.")
+
+
+class SlowLink(_Outage):
+    """Slow the link from one place to another down."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("place", "other")
+    kind: Literal["slow-link"] = "slow-link"
+    other: str = Field(description="Name of the place to which it leads, or a glob.")
+    latency_seconds: float = Field(default=0, ge=0, description="How much longer a call and its answer take.")
+    bytes_per_second: float | None = Field(default=None, gt=0, description="What all bytes on the link share.")
+
+
 Fault = Annotated[
     SpotInterruption
     | LostInstance
@@ -229,7 +262,10 @@ Fault = Annotated[
     | DeletedJob
     | OperatorDown
     | LostNotice
-    | KubernetesError,
+    | KubernetesError
+    | DarkRegion
+    | Partition
+    | SlowLink,
     Field(discriminator="kind"),
 ]
 FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)

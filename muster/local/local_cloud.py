@@ -113,6 +113,14 @@ class LocalCloud:
     ) -> None:
         self.stop()
 
+    def at(self, place: str) -> LocalCloud:
+        """The same cloud as one of its places sees it: clients and environments are that place's administrator's.
+
+        Raises:
+            UnknownPlaceError: it has no such place.
+        """
+        return LocalCloud(self.directory, self.state.at(place), None)
+
     @property
     def endpoint(self) -> str:
         """`https://127.0.0.1:PORT`, for every service."""

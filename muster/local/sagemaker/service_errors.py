@@ -72,6 +72,11 @@ def quota_exceeded(instance_type: str, count: int) -> ServiceError:
     )
 
 
+def foreign_role() -> ServiceError:
+    """The role is another account's: no policy of either account can allow it."""
+    return ServiceError("AccessDeniedException", "Cross-account pass role is not allowed.", 403)
+
+
 def role_refused(role_arn: str) -> ServiceError:
     """The role does not exist, or does not trust SageMaker."""
     return invalid(

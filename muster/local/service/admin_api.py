@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from muster.local.call_rates import CALL_RATES
@@ -35,7 +35,6 @@ from muster.local.service.rate_limiter import RateLimiter
 
 if TYPE_CHECKING:
     from muster.local.ministack.host import Host
-    from muster.local.sagemaker.training_service import TrainingService
 
 PREFIX = "/_muster"
 _SECONDS: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(gt=0)])  # the clock never goes back
@@ -57,14 +56,15 @@ class AdminApi:
         self,
         token: str,
         host: Host,
-        training: TrainingService,
+        running: Callable[[], list[str]],
         books: Books,
         cluster_jobs: Sequence[Callable[[], list[str]]] = (),
+        further: Sequence[BaseRoute] = (),
     ) -> None:
-        """`cluster_jobs`: ask each cluster for its jobs that have not ended."""
+        """`running` and each of `cluster_jobs` give jobs that have not ended; `further`: routes of other services."""
         self._token = token
         self._host = host
-        self._training = training
+        self._running = running
         self._cluster_jobs = cluster_jobs
         self._ahead = timedelta()
         self._books = books
@@ -80,6 +80,7 @@ class AdminApi:
             Route("/rates", self._reset_rates, methods=["DELETE"]),
             Route("/calls", self._report_calls),
             Route("/calls", self._reset_calls, methods=["DELETE"]),
+            *further,
         ]
         self._application = Starlette(
             routes=[Mount(PREFIX, routes=routes)],
@@ -105,7 +106,7 @@ class AdminApi:
 
     async def _status(self, _request: Request) -> Response:
         cluster_jobs = [job for running in self._cluster_jobs for job in running()]
-        return JSONResponse({"running_jobs": self._training.running(), "cluster_jobs": cluster_jobs})
+        return JSONResponse({"running_jobs": self._running(), "cluster_jobs": cluster_jobs})
 
     async def _list_faults(self, _request: Request) -> Response:
         return JSONResponse([report.model_dump(mode="json") for report in self._books.faults.report()])

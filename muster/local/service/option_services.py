@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from muster.contract.training.clusters import Clusters
+from muster.local.cloud_state import CloudState, PlaceState
 from muster.options import offers
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from muster.local.processes.process_pool import ProcessPool
     from muster.local.sagemaker.service_errors import Caller
     from muster.local.service.fault_book import FaultBook
+    from muster.local.service.gateway import Gateway
     from muster.local.service.http_request import EndpointRequest
 
 Operation = Callable[[Any, "Caller"], Mapping[str, object]]
@@ -40,6 +44,15 @@ class ServiceParts:
     """The service's own folder."""
     endpoint: Mapping[str, str]
     """Environment variables with which a container reaches the services."""
+    state: CloudState
+    """How the cloud's own endpoint is reached."""
+    gateway: Callable[[Account, str, Mapping[str, str]], Gateway]
+    """Makes, once the cloud's own gateway is there, that of another account or region: where faults of the place of
+    this name fire, and whose jobs get these variables."""
+
+
+def _nothing_in_front(_gateway: Gateway) -> ASGIApp | None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,12 @@ class Hosted:
     """Its clusters, as a stack has to know them."""
     running: Callable[[], list[str]]
     """Its jobs that have not ended, as `namespace/name`."""
+    front: Callable[[Gateway], ASGIApp | None] = _nothing_in_front
+    """Given the cloud's own gateway: what serves its endpoint instead, if anything."""
+    places: Mapping[str, PlaceState] = field(default_factory=dict)
+    """How other places than the cloud's own are reached."""
+    routes: Sequence[BaseRoute] = ()
+    """Its part of the interface under `/_muster/`."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Places: one model trained over regions and accounts."""

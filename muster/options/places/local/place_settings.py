@@ -1,0 +1,74 @@
+"""The settings of an embedded cloud's places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from muster.local.cloud_state import HOME
+
+_REGION = r"[a-z]{2}(?:-[a-z]+)+-\d"
+_WRITTEN = re.compile(rf"(?P<name>[^=]+)=(?P<region>{_REGION})(?:/(?P<account_id>\d{{12}}))?")
+_Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,19}$")]
+
+
+class PlaceSettings(BaseModel):
+    """A place: a region of an account."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    region: str = Field(pattern=f"^{_REGION}$")
+    account_id: str | None = Field(default=None, pattern=r"^\d{12}$")
+    """None for the account of the cloud itself."""
+
+
+class LinkSettings(BaseModel):
+    """The link from a place to another one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str = "*"
+    """Name of a place, or a glob; so is `target`."""
+    target: str = "*"
+    latency_seconds: float = Field(default=0, ge=0)
+    """How much longer a call over the link and its answer take: a round trip."""
+    bytes_per_second: float | None = Field(default=None, gt=0)
+    """What all bodies of requests and answers on the link share."""
+
+
+class PlacesSettings(BaseModel):
+    """Settings of the places beside `home`, which is the cloud's own account and region."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    places: Mapping[_Name, PlaceSettings] = Field(default_factory=dict)
+    add: list[str] = Field(
+        default_factory=list, description="A place, as NAME=REGION or NAME=REGION/ACCOUNT; can be repeated."
+    )
+    """Further places, as the option `--place` has them."""
+    links: tuple[LinkSettings, ...] = ()
+    """The first that matches holds; places of one region have no link between them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_added(cls, values: object) -> object:
+        if not isinstance(values, dict) or not values.get("add"):
+            return values
+        places = dict(values.get("places") or {})
+        for text in values["add"]:
+            found = _WRITTEN.fullmatch(text)
+            if found is None:
+                message = f"{text!r} is no place: write it as NAME=REGION or NAME=REGION/ACCOUNT"
+                raise ValueError(message)
+            places[found["name"]] = {"region": found["region"], "account_id": found["account_id"]}
+        return {**values, "places": places, "add": []}
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        if HOME in self.places:
+            message = f"{HOME} is the name of the cloud's own account and region"
+            raise ValueError(message)
+        return self
