@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from muster.local.call_rates import CALL_RATES
@@ -35,6 +35,7 @@ from muster.local.service.rate_limiter import RateLimiter
 
 if TYPE_CHECKING:
     from muster.local.ministack.host import Host
+    from muster.local.service.option_services import Hosted
 
 PREFIX = "/_muster"
 _SECONDS: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(gt=0)])  # the clock never goes back
@@ -58,14 +59,13 @@ class AdminApi:
         host: Host,
         running: Callable[[], list[str]],
         books: Books,
-        cluster_jobs: Sequence[Callable[[], list[str]]] = (),
-        further: Sequence[BaseRoute] = (),
+        hosted: Sequence[Hosted] = (),
     ) -> None:
-        """`running` and each of `cluster_jobs` give jobs that have not ended; `further`: routes of other services."""
+        """`running` gives the training jobs that have not ended; `hosted`: the services beside training."""
         self._token = token
         self._host = host
         self._running = running
-        self._cluster_jobs = cluster_jobs
+        self._cluster_jobs = [one.running for one in hosted]
         self._ahead = timedelta()
         self._books = books
         routes = [
@@ -80,7 +80,7 @@ class AdminApi:
             Route("/rates", self._reset_rates, methods=["DELETE"]),
             Route("/calls", self._report_calls),
             Route("/calls", self._reset_calls, methods=["DELETE"]),
-            *further,
+            *(route for one in hosted for route in one.routes),
         ]
         self._application = Starlette(
             routes=[Mount(PREFIX, routes=routes)],

@@ -41,38 +41,25 @@ class Gateways:
     def home(self, host: Host, token: str, hosted: Sequence[Hosted], endpoint: Mapping[str, str]) -> Gateway:
         """The gateway of the cloud's own account and region, which is made first; `hosted`: the services beside it."""
         books = self._books(HOME)
-        self._admin = AdminApi(
-            token,
-            host,
-            self._running,
-            books,
-            [one.running for one in hosted],
-            [route for one in hosted for route in one.routes],
-        )
+        self._admin = AdminApi(token, host, self._running, books, hosted)
         further = {name: operation for one in hosted for name, operation in one.operations.items()}
-        return self._gateway(host, books, endpoint, "jobs", self._admin, further)
+        return self._gateway(host, books, endpoint, "jobs", further)
 
     def of(self, account: Account, place: str, endpoint: Mapping[str, str]) -> Gateway:
         """The gateway of another account or region, where faults of `place` fire.
 
         `endpoint`: the environment variables with which its jobs reach the services.
         """
-        assert self._admin is not None  # noqa: S101 - home is made first
-        host, folder = Host(account, asyncio.get_running_loop()), f"jobs-{account.account_id}-{account.region}"
-        return self._gateway(host, self._books(place), endpoint, folder, self._admin, {})
+        host = Host(account, asyncio.get_running_loop())
+        return self._gateway(host, self._books(place), endpoint, f"jobs-{account.account_id}-{account.region}", {})
 
     def _books(self, place: str) -> Books:
         return Books(self.faults.at(place), self.calls, RateLimiter(enforced=self.settings.call_rates))
 
     def _gateway(
-        self,
-        host: Host,
-        books: Books,
-        endpoint: Mapping[str, str],
-        folder: str,
-        admin: AdminApi,
-        further: Mapping[str, Operation],
+        self, host: Host, books: Books, endpoint: Mapping[str, str], folder: str, further: Mapping[str, Operation]
     ) -> Gateway:
+        assert self._admin is not None  # noqa: S101 - home is made first
         operations = dict(further)
         for offered in offers("local.sagemaker_operations", OfferedOperations):
             operations |= offered.of(host.account, self.directory.root)
@@ -81,7 +68,7 @@ class Gateways:
         machine = Machine(self.settings, books.faults, self.processes, jobs, endpoint)
         training = TrainingService(host, machine, operations)
         self._trainings.append(training)
-        return Gateway(host.account, training, admin, books, tuple(option_services().values()))
+        return Gateway(host.account, training, self._admin, books, tuple(option_services().values()))
 
     def _running(self) -> list[str]:
         return list(chain.from_iterable(training.running() for training in self._trainings))

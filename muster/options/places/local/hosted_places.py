@@ -24,7 +24,8 @@ from muster.local.service.option_services import Hosted, ServiceParts
 from muster.options.places.local.atlas import Atlas, Place
 from muster.options.places.local.borders import administrators, buckets, buses, condition_keys, principals
 from muster.options.places.local.domains import Domains
-from muster.options.places.local.links import LINK_BYTES, LINKS, Links, Pair
+from muster.options.places.local.link_settings import LINK_BYTES, LINKS
+from muster.options.places.local.links import Links, Pair
 from muster.options.places.local.place_port import PlacePort
 from muster.options.places.local.place_settings import PlacesSettings
 
@@ -39,8 +40,7 @@ class HostedPlaces:
     def __init__(self, parts: ServiceParts, settings: PlacesSettings) -> None:
         home = parts.host.account
         others = {
-            name: Account(place.account_id or home.account_id, place.region)
-            for name, place in settings.places.items()
+            name: Account(place.account_id or home.account_id, place.region) for name, place in settings.places.items()
         }
         self._atlas = Atlas(home, others)
         self._parts = parts

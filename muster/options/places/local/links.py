@@ -11,30 +11,15 @@ from functools import partial
 from itertools import product
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.types import Message, Receive, Send
 
 from muster.local.faults import DarkRegion, Partition, SlowLink
 from muster.local.service.fault_book import FaultBook
 from muster.options.places.local.atlas import Atlas, Place
-from muster.options.places.local.place_settings import LinkSettings
+from muster.options.places.local.link_settings import LinkBytes, LinkSettings
 
 # Sleeps are not exact below this: a transfer that is ahead of its link by less goes on.
 _SHORTEST_SLEEP = 0.002
-
-
-class LinkBytes(BaseModel):
-    """Bytes of S3 that went from a place to another: the bodies of requests and answers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    source: str
-    target: str
-    bytes: int
-
-
-LINK_BYTES: TypeAdapter[list[LinkBytes]] = TypeAdapter(list[LinkBytes])
-LINKS: TypeAdapter[tuple[LinkSettings, ...]] = TypeAdapter(tuple[LinkSettings, ...])
 
 
 class Pair(NamedTuple):
@@ -138,7 +123,9 @@ class Links:
 
     def _link(self, pair: Pair) -> LinkSettings:
         source, target = pair.names
-        matching = (link for link in self._links if fnmatchcase(source, link.source) and fnmatchcase(target, link.target))
+        matching = (
+            link for link in self._links if fnmatchcase(source, link.source) and fnmatchcase(target, link.target)
+        )
         link = next(matching, LinkSettings())
         slow = self._faults.at(source).find(SlowLink, partial(_leads_to, pair.target))
         if slow is None:

@@ -19,13 +19,14 @@ from muster.local.cloud_state import OBSERVER_HEADER
 from muster.local.counted_calls import Call
 from muster.local.ministack import callers
 from muster.local.ministack.host import Account, bucket_home, object_size
+from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.service.gateway import Gateway, error_answer, refuse_unread
 from muster.local.service.http_request import EndpointRequest, hang_up
 from muster.local.service.recognition import bucket_of, recognise, signed_region
 from muster.options.places.local.atlas import Atlas, Place
-from muster.options.places.local.borders import sessions
+from muster.options.places.local.borders import buckets, sessions
 from muster.options.places.local.domains import Domains
 from muster.options.places.local.links import Links, Pair
 
@@ -33,6 +34,7 @@ _GLOBAL = frozenset({"iam"})  # served from everywhere, though signed for one re
 _COPIES = frozenset({"CopyObject", "UploadPartCopy"})
 _SPAN = re.compile(r"bytes=(\d+)-(\d+)")
 _DONE = 200
+_REGION_HEADER = "x-amz-bucket-region"  # without it, an SDK asks for the region again and again
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,13 @@ class PlacePort:
         try:
             await self._check(request, call, account)
         except ServiceError as error:
-            await refuse_unread(request, error_answer(call, error.code, error.message, error.status), send)
+            answer = error_answer(call, error.code, error.message, error.status)
+            if (home := bucket_home(bucket_of(request))) is not None and call.service == "s3":
+                answer.headers[_REGION_HEADER] = home.region
+            await refuse_unread(request, answer, send)
             return
+        if call.service == "s3":
+            buckets.begin(call.operation)
         if call.service == "s3" and not watches:
             await self._transfer(request, call, gateway, send)
         else:
@@ -99,16 +106,12 @@ class PlacePort:
             home = bucket_home(bucket_of(request))
             if home is not None and home.region != self.place.account.region:
                 # SageMaker reads and writes buckets of the job's own region only.
-                message = (
-                    "The bucket you are attempting to access must be addressed using the specified endpoint. "
-                    "Please send all future requests to this endpoint."
-                )
-                raise ServiceError("PermanentRedirect", message, 301)
+                raise service_errors.other_endpoint()
 
     async def _transfer(self, request: EndpointRequest, call: Call, gateway: Gateway, send: Send) -> None:
         """Serve a call of S3, whose bodies go over the link to the bucket's place."""
         home = bucket_home(bucket_of(request))
-        place = home and self.atlas.of(home)
+        place = self.atlas.of(home) if home else None
         if home is None or place is None or home.region != gateway.account.region:
             await gateway(request.scope, request.replay, send)
             return
@@ -125,7 +128,7 @@ class PlacePort:
         named = unquote(request.headers.get("x-amz-copy-source", "").partition("?")[0]).lstrip("/")
         bucket, _, key = named.partition("/")
         home = bucket_home(bucket)
-        source = home and self.atlas.of(home)
+        source = self.atlas.of(home) if home else None
         span = _SPAN.fullmatch(request.headers.get("x-amz-copy-source-range", ""))
         size = int(span[2]) + 1 - int(span[1]) if span else object_size(bucket, key)
 

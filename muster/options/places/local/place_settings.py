@@ -9,6 +9,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from muster.local.cloud_state import HOME
+from muster.options.places.local.link_settings import LinkSettings
 
 _REGION = r"[a-z]{2}(?:-[a-z]+)+-\d"
 _WRITTEN = re.compile(rf"(?P<name>[^=]+)=(?P<region>{_REGION})(?:/(?P<account_id>\d{{12}}))?")
@@ -23,20 +24,6 @@ class PlaceSettings(BaseModel):
     region: str = Field(pattern=f"^{_REGION}$")
     account_id: str | None = Field(default=None, pattern=r"^\d{12}$")
     """None for the account of the cloud itself."""
-
-
-class LinkSettings(BaseModel):
-    """The link from a place to another one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    source: str = "*"
-    """Name of a place, or a glob; so is `target`."""
-    target: str = "*"
-    latency_seconds: float = Field(default=0, ge=0)
-    """How much longer a call over the link and its answer take: a round trip."""
-    bytes_per_second: float | None = Field(default=None, gt=0)
-    """What all bodies of requests and answers on the link share."""
 
 
 class PlacesSettings(BaseModel):

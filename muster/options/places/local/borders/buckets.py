@@ -19,6 +19,8 @@ from muster.local.ministack.host import bucket_home
 
 # The foreign buckets whose policies have been evaluated in this request: what was denied has ended it.
 _evaluated: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("muster_evaluated", default=frozenset())
+# Whether the request creates a bucket: no policy of one that has its name concerns it.
+_creates: contextvars.ContextVar[bool] = contextvars.ContextVar("muster_creates", default=False)
 _NO_POLICY = ""
 
 _PolicyOf = Callable[[str], tuple[str, str] | None]
@@ -30,11 +32,16 @@ def install() -> None:
     s3._foreign_bucket_allows = _as_evaluated(s3._foreign_bucket_allows)
 
 
+def begin(operation: str) -> None:
+    """Note, in this request's task, which operation of S3 it is."""
+    _creates.set(operation == "CreateBucket")
+
+
 def _of_every_account(policy_of: _PolicyOf) -> _PolicyOf:
     @wraps(policy_of)
     def found(resource_arn: str) -> tuple[str, str] | None:
         own = policy_of(resource_arn)
-        if own is not None or ":s3:::" not in resource_arn:
+        if own is not None or ":s3:::" not in resource_arn or _creates.get():
             return own
         bucket = resource_arn.partition(":s3:::")[2].partition("/")[0]
         home = bucket_home(bucket)

@@ -70,9 +70,7 @@ def _message(principal: str) -> str:
     return f'Invalid principal in policy: "AWS":"{principal}"'
 
 
-def _trusting(
-    handle: Callable[[Any], _Response], member: str, invalid: _FirstInvalid
-) -> Callable[[Any], _Response]:
+def _trusting(handle: Callable[[Any], _Response], member: str, invalid: _FirstInvalid) -> Callable[[Any], _Response]:
     @wraps(handle)
     def handled(request: Any) -> _Response:
         if principal := invalid(iam._p(request, member) or "{}"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NoReturn
 from urllib.parse import parse_qs
 
 from ministack.services import iam
@@ -26,13 +27,19 @@ _TAGS = 50  # STS: session tags
 _TAG_KEY, _TAG_VALUE = re.compile(r"[\w\s_.:/=+\-@]{1,128}"), re.compile(r"[\w\s_.:/=+\-@]{0,256}")
 
 
+def _refuse(code: str, message: str, status: int = 400) -> NoReturn:
+    raise ServiceError(code, message, status)
+
+
 async def check(request: EndpointRequest, account: Account) -> None:
     """Refuse an AssumeRole of a caller from `account` that STS refuses.
 
     Raises:
         ServiceError: why.
     """
-    form = {name: values[0] for name, values in parse_qs((await request.body()).decode(), keep_blank_values=True).items()}
+    form = {
+        name: values[0] for name, values in parse_qs((await request.body()).decode(), keep_blank_values=True).items()
+    }
     role_arn = form.get("RoleArn", "")
     _check_texts(form)
     fields = role_arn.split(":")
@@ -40,19 +47,19 @@ async def check(request: EndpointRequest, account: Account) -> None:
         return  # MiniStack refuses it
     access_key = callers.access_key_of(request)
     if callers.is_root(access_key) and fields[4] != account.account_id:
-        raise ServiceError("AccessDenied", "Roles may not be assumed by root accounts.", 403)
+        _refuse("AccessDenied", "Roles may not be assumed by root accounts.", 403)
     _check_duration(form, role_arn, chained=callers.is_role_session(access_key))
     tags = session_tags(form)
     if not tags:
         return
     if len(tags) > _TAGS or not all(_TAG_KEY.fullmatch(key) and _TAG_VALUE.fullmatch(tags[key]) for key in tags):
         message = "1 validation error detected: a member of 'tags' failed to satisfy constraint"
-        raise ServiceError("ValidationError", message)
+        _refuse("ValidationError", message)
     await callers.admit(request, account)
     context: dict[str, object] = {f"aws:RequestTag/{key}": value for key, value in tags.items()}
     context["aws:TagKeys"] = [*tags]
     if refusal := callers.refusal_of(request, account, "sts:TagSession", role_arn, context):
-        raise ServiceError("AccessDenied", refusal.message, 403)
+        _refuse("AccessDenied", refusal.message, 403)
 
 
 def _check_texts(form: Mapping[str, str]) -> None:
@@ -63,19 +70,19 @@ def _check_texts(form: Mapping[str, str]) -> None:
                 f"1 validation error detected: Value '{form[member]}' at '{path}' failed to satisfy constraint: "
                 f"Member must satisfy regular expression pattern: {pattern.pattern}"
             )
-            raise ServiceError("ValidationError", message)
+            _refuse("ValidationError", message)
 
 
 def _check_duration(form: Mapping[str, str], role_arn: str, *, chained: bool) -> None:
     seconds = int(form.get("DurationSeconds") or _DEFAULT_SECONDS)
     if chained and seconds > _CHAINED_SECONDS:
         message = "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed by role chaining"
-        raise ServiceError("ValidationError", message)
+        _refuse("ValidationError", message)
     role = iam._roles.get_scoped(role_arn.split(":")[4], None, role_arn.rsplit("/", 1)[-1])
     longest = int((role or {}).get("MaxSessionDuration") or _DEFAULT_SECONDS)
     if seconds > longest:
         message = "The requested DurationSeconds exceeds the MaxSessionDuration set for this role."
-        raise ServiceError("ValidationError", message)
+        _refuse("ValidationError", message)
 
 
 def session_tags(form: Mapping[str, str]) -> dict[str, str]:
