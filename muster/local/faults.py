@@ -21,10 +21,15 @@ class FaultBase(BaseModel):
 
     count: int | None = Field(default=1, ge=1, description="How often it fires.")
     """None for no limit."""
-    place: str = Field(default="*", description="Place where it fires, or a glob: `home`, or the name of another.")
 
 
-class _JobFault(FaultBase):
+class PlacedFault(FaultBase):
+    """A fault of a cloud with several places. Every other one fires at home."""
+
+    place: str = Field(default="*", description="Name of the place, or a glob.")
+
+
+class _JobFault(PlacedFault):
     job: str = Field(default="*", description="Training job name, or a glob.")
 
 
@@ -88,7 +93,7 @@ class QuotaError(_JobFault):
     kind: Literal["quota-error"] = "quota-error"
 
 
-class CallError(FaultBase):
+class CallError(PlacedFault):
     """Fail calls of any service, before their effect or after it."""
 
     arguments: ClassVar[tuple[str, ...]] = ("service", "operation")
@@ -106,7 +111,7 @@ class CallError(FaultBase):
     disconnect: bool = Field(default=False, description="Close the connection in the middle of the answer.")
 
 
-class RateLimit(FaultBase):
+class RateLimit(PlacedFault):
     """Throttle matching calls by a token bucket: a call that finds it empty is refused."""
 
     kind: Literal["rate-limit"] = "rate-limit"
@@ -212,8 +217,8 @@ class KubernetesError(FaultBase):
         return _KUBERNETES_ERRORS[self.code]
 
 
-class _Outage(FaultBase):
-    count: int | None = None
+class _Outage(PlacedFault):
+    count: int | None = Field(default=None, ge=1, description="After how many calls it ends.")
     place: str = Field(description="Name of a place, or a glob.")
 
 

@@ -16,7 +16,7 @@ from tests.support.workshop import Workshop, fast_settings
 OREGON, TOKYO = "us-west-2", "ap-northeast-1"
 OTHER = "210987654321"
 """The account of Tokyo."""
-Statement = Mapping[str, Any]
+Statement = dict[str, Any]
 _ONCE = Config(retries={"total_max_attempts": 1}, read_timeout=10)
 
 
@@ -49,7 +49,7 @@ def client(cloud: LocalCloud, service: str, region: str, credentials: Mapping[st
         "SecretAccessKey": cloud.state.secret_access_key,
         "SessionToken": None,
     }
-    return boto3.client(
+    return boto3.client(  # type: ignore[call-overload]
         service,
         region_name=region,
         aws_access_key_id=given["AccessKeyId"],

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from muster.local.cloud_state import HOME
 from muster.local.counted_calls import Call
-from muster.local.faults import CallError, Fault, FaultBase, FaultReport, RateLimit, throttled
+from muster.local.faults import CallError, Fault, FaultBase, FaultReport, PlacedFault, RateLimit, throttled
 from muster.local.service.rate_limiter import TokenBucket
 
 _F = TypeVar("_F", bound=FaultBase)
@@ -31,7 +31,8 @@ class _Entry:
         return self.fault.count is not None and self.fired >= self.fault.count
 
     def waits_in(self, place: str) -> bool:
-        return not self.spent and fnmatchcase(place, self.fault.place)
+        where = self.fault.place if isinstance(self.fault, PlacedFault) else HOME
+        return not self.spent and fnmatchcase(place, where)
 
 
 class FaultBook:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from muster.local.processes.process_pool import ProcessPool
     from muster.local.sagemaker.service_errors import Caller
     from muster.local.service.fault_book import FaultBook
-    from muster.local.service.gateway import Gateway
     from muster.local.service.http_request import EndpointRequest
 
 Operation = Callable[[Any, "Caller"], Mapping[str, object]]
@@ -46,12 +45,12 @@ class ServiceParts:
     """Environment variables with which a container reaches the services."""
     state: CloudState
     """How the cloud's own endpoint is reached."""
-    gateway: Callable[[Account, str, Mapping[str, str]], Gateway]
-    """Makes, once the cloud's own gateway is there, that of another account or region: where faults of the place of
-    this name fire, and whose jobs get these variables."""
+    gateway: Callable[[Account, str, Mapping[str, str]], ASGIApp]
+    """Makes, once the cloud's own `service.gateway.Gateway` is there, that of another account or region: where faults
+    of the place of this name fire, and whose jobs get these variables."""
 
 
-def _nothing_in_front(_gateway: Gateway) -> ASGIApp | None:
+def _nothing_in_front(_gateway: ASGIApp) -> ASGIApp | None:
     return None
 
 
@@ -65,7 +64,7 @@ class Hosted:
     """Its clusters, as a stack has to know them."""
     running: Callable[[], list[str]]
     """Its jobs that have not ended, as `namespace/name`."""
-    front: Callable[[Gateway], ASGIApp | None] = _nothing_in_front
+    front: Callable[[ASGIApp], ASGIApp | None] = _nothing_in_front
     """Given the cloud's own gateway: what serves its endpoint instead, if anything."""
     places: Mapping[str, PlaceState] = field(default_factory=dict)
     """How other places than the cloud's own are reached."""

@@ -19,7 +19,6 @@ from muster.local.certificate_authority import ServerCertificates, tls_config
 from muster.local.cloud_state import PlaceState
 from muster.local.ministack.host import Account
 from muster.local.process_environment import container_variables
-from muster.local.service.gateway import Gateway
 from muster.local.service.option_services import Hosted, ServiceParts
 from muster.options.places.local.atlas import Atlas, Place
 from muster.options.places.local.borders import administrators, buckets, buses, condition_keys, principals
@@ -71,7 +70,7 @@ class HostedPlaces:
             routes=self._routes(),
         )
 
-    def _front(self, home: Gateway) -> ASGIApp:
+    def _front(self, home: ASGIApp) -> ASGIApp:
         self._domains.open(home)
         return self._port(self._atlas.home)
 

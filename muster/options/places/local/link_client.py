@@ -12,10 +12,9 @@ class LinkClient:
     def __init__(self, cloud: LocalCloud) -> None:
         self._admin = cloud.admin
 
-    def bytes(self) -> dict[tuple[str, str], int]:
-        """Bytes since the last reset, by the place that they came from and the one that they went to."""
-        found: list[LinkBytes] = LINK_BYTES.validate_json(self._admin.ask("GET", "links"))
-        return {(one.source, one.target): one.bytes for one in found}
+    def bytes(self) -> list[LinkBytes]:
+        """The bytes of each direction that was used since the last reset, sorted by places."""
+        return LINK_BYTES.validate_json(self._admin.ask("GET", "links"))
 
     def reset(self) -> None:
         """Count from zero again."""

@@ -123,10 +123,7 @@ class Links:
 
     def _link(self, pair: Pair) -> LinkSettings:
         source, target = pair.names
-        matching = (
-            link for link in self._links if fnmatchcase(source, link.source) and fnmatchcase(target, link.target)
-        )
-        link = next(matching, LinkSettings())
+        link = next((link for link in self._links if link.leads(source, target)), LinkSettings())
         slow = self._faults.at(source).find(SlowLink, partial(_leads_to, pair.target))
         if slow is None:
             return link

@@ -1,4 +1,4 @@
-"""Borders between accounts and regions of the embedded cloud: what AWS refuses is refused, what both sides allow works."""
+"""Borders between accounts and regions of the embedded cloud: both sides must allow what crosses them, as on AWS."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
