@@ -120,6 +120,8 @@ def status(as_json: JsonOption = False, state: ShellStateOption = None) -> None:
         print_answer(up)
         return
     typer.echo(f"The embedded cloud runs at {up.endpoint} (process {up.pid}, region {up.region}).")
+    for name, endpoint in up.places.items():
+        typer.echo(f"Its place {name} has the endpoint {endpoint}.")
     typer.echo(f"Running training jobs: {', '.join(up.running_jobs) or 'none'}")
     for cluster in up.clusters:
         jobs = ", ".join(up.cluster_jobs) or "none"

@@ -80,7 +80,15 @@ class Host:
         Raises:
             UnsupportedRuleError: there is a rule that cannot be carried out here.
         """
-        return self._call(lambda: object_lifecycle.expire(now))
+
+        def expire() -> list[str]:
+            gone = []
+            for owner in {owner for owner, _ in s3._buckets.to_dict()}:
+                with responses.request_scope(owner, self.account.region):
+                    gone += object_lifecycle.expire(now)
+            return sorted(gone)
+
+        return self._call(expire)
 
     def open_log_stream(self, group: str, stream: str) -> None:
         """Create a log stream, and its group when missing."""

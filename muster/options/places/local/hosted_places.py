@@ -20,6 +20,7 @@ from muster.local.cloud_state import PlaceState
 from muster.local.ministack.host import Account
 from muster.local.process_environment import container_variables
 from muster.local.service.option_services import Hosted, ServiceParts
+from muster.options.places.local import functions
 from muster.options.places.local.atlas import Atlas, Place
 from muster.options.places.local.borders import administrators, buckets, buses, condition_keys, principals
 from muster.options.places.local.domains import Domains
@@ -48,7 +49,8 @@ class HostedPlaces:
         self._listeners = {place.name: _listener() for place in self._atlas.others}
         ca_file = parts.state.ca_file
         variables = {name: container_variables(_url(one), ca_file) for name, one in self._listeners.items()}
-        self._domains = Domains(self._atlas, {self._atlas.home.name: parts.endpoint, **variables}, parts.gateway)
+        self._variables = {self._atlas.home.name: parts.endpoint, **variables}
+        self._domains = Domains(self._atlas, self._variables, parts.gateway)
 
     def start(self) -> Hosted:
         """Set the borders up, and serve the places' endpoints in the loop that runs."""
@@ -56,6 +58,7 @@ class HostedPlaces:
         buckets.install()
         principals.install(self._atlas.accounts)
         buses.install(self._when_open)
+        functions.install(self._atlas, self._variables)
         certificates = ServerCertificates.at(self._parts.state.ca_file.parent)
         for place in self._atlas.others:
             config = tls_config(self._listeners[place.name], certificates)

@@ -20,6 +20,7 @@ from muster.options.places.local.link_settings import LinkBytes, LinkSettings
 
 # Sleeps are not exact below this: a transfer that is ahead of its link by less goes on.
 _SHORTEST_SLEEP = 0.002
+_TURN_SECONDS = 0.01  # transfers on a link take turns, so that a small one need not wait for the end of a large one
 
 
 class Pair(NamedTuple):
@@ -115,11 +116,15 @@ class Links:
         rate = self._link(pair).bytes_per_second if pair.crosses else None
         if rate is None:
             return
-        now = time.monotonic()
-        free_at = max(now, self._free_at.get(pair.names, 0.0)) + size / rate
-        self._free_at[pair.names] = free_at
-        if free_at - now > _SHORTEST_SLEEP:
-            await asyncio.sleep(free_at - now)
+        left = size
+        while left:
+            part = min(left, max(1, int(rate * _TURN_SECONDS)))
+            left -= part
+            now = time.monotonic()
+            free_at = max(now, self._free_at.get(pair.names, 0.0)) + part / rate
+            self._free_at[pair.names] = free_at
+            if free_at - now > _SHORTEST_SLEEP:
+                await asyncio.sleep(free_at - now)
 
     def _link(self, pair: Pair) -> LinkSettings:
         source, target = pair.names

@@ -100,7 +100,7 @@ class PlacePort:
             ServiceError: why.
         """
         access_key = callers.access_key_of(request)
-        if call == Call("sts", "AssumeRole"):
+        if call.service == "sts" or call.operation == "AssumeRole":
             await sessions.check(request, account)
         elif call.service == "s3" and callers.caller_of(access_key)[1] == PLATFORM_SESSION:
             home = bucket_home(bucket_of(request))

@@ -1,5 +1,7 @@
 """Borders between accounts and regions of the embedded cloud: both sides must allow what crosses them, as on AWS."""
 
+import functools
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,11 +21,11 @@ from tests.support.places import (
     forward,
     trusting,
 )
+from tests.support.waiting import wait_until
 from tests.support.workshop import EVERYTHING, Workshop
 
 HOME = "123456789012"
 _TAGS = [{"Key": "lineage", "Value": "one"}]
-_NEVER = {"source": ["none"]}
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +217,26 @@ def test_principals_of_a_policy_must_exist(shops: dict[str, Workshop], principal
     assert code_of(home.s3.put_bucket_policy, Bucket=home.bucket, Policy=policy) == "MalformedPolicy"
 
 
+def test_a_policy_means_the_role_that_it_was_written_for(cloud: LocalCloud, shops: dict[str, Workshop]) -> None:
+    home, tokyo = shops["home"], shops["tokyo"]
+    role, credentials = tagged_session(cloud, tokyo, allow("s3:*", f"arn:aws:s3:::{home.bucket}/*"))
+    statement = allow("s3:*", f"arn:aws:s3:::{home.bucket}/*", Principal={"AWS": role})
+    home.s3.put_bucket_policy(Bucket=home.bucket, Policy=document(statement))
+    s3 = client(cloud.at("tokyo"), "s3", "us-east-1", credentials)
+    s3.put_object(Bucket=home.bucket, Key="key", Body=b"")
+    name = role.rpartition("/")[2]
+    tokyo.iam.delete_role_policy(RoleName=name, PolicyName="all")
+    unique = tokyo.iam.get_role(RoleName=name)["Role"]["RoleId"]
+    tokyo.iam.delete_role(RoleName=name)
+    tokyo.iam.create_role(RoleName=name, AssumeRolePolicyDocument=document(trusting({"AWS": OTHER})))
+    tokyo.iam.put_role_policy(RoleName=name, PolicyName="all", PolicyDocument=document(EVERYTHING))
+    again = cloud.at("tokyo").client("sts").assume_role(RoleArn=role, RoleSessionName="again")["Credentials"]
+    s3 = client(cloud.at("tokyo"), "s3", "us-east-1", again)
+    assert code_of(s3.put_object, Bucket=home.bucket, Key="key", Body=b"") == "AccessDenied"
+    assert unique in home.s3.get_bucket_policy(Bucket=home.bucket)["Policy"]
+    home.s3.delete_bucket_policy(Bucket=home.bucket)
+
+
 # --- event buses -------------------------------------------------------------------------------
 
 
@@ -257,3 +279,31 @@ def test_events_cross_to_another_account_if_its_bus_allows_it_and_no_further(clo
     event = inbox.next()
     assert (event["account"], event["region"]) == (OTHER, TOKYO)
     assert beyond.received() == []
+
+
+def test_a_template_gives_a_bus_its_policy_and_refuses_a_target_without_a_role(cloud: LocalCloud) -> None:
+    formation, events = cloud.client("cloudformation"), cloud.client("events")
+    bus = f"arn:aws:events:us-east-1:{HOME}:event-bus/default"
+    other = {"AWS": f"arn:aws:iam::{OTHER}:root"}
+    policy = {"StatementId": "written", "Statement": allow("events:PutEvents", bus, Principal=other)}
+
+    def resources(kind: str, properties: dict[str, Any]) -> str:
+        return json.dumps({"Resources": {"One": {"Type": f"AWS::Events::{kind}", "Properties": properties}}})
+
+    formation.create_stack(StackName="bus", TemplateBody=resources("EventBusPolicy", policy))
+    formation.get_waiter("stack_create_complete").wait(StackName="bus", WaiterConfig={"Delay": 1})
+    statements = json.loads(events.describe_event_bus()["Policy"])["Statement"]
+    assert [one["Principal"] for one in statements if one["Sid"] == "written"] == [other]
+    formation.delete_stack(StackName="bus")
+    formation.get_waiter("stack_delete_complete").wait(StackName="bus", WaiterConfig={"Delay": 1})
+    assert "written" not in events.describe_event_bus().get("Policy", "")
+    rule = {"EventPattern": {"source": ["none"]}, "Targets": [{"Id": "bus", "Arn": bus}]}
+    there = cloud.at("oregon").client("cloudformation")
+    there.create_stack(StackName="rule", TemplateBody=resources("Rule", rule))
+    look = functools.partial(_status, there, "rule")
+    assert wait_until("the end of the stack", look) == "ROLLBACK_COMPLETE"
+
+
+def _status(formation: Any, stack: str) -> str | None:
+    status = str(formation.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"])
+    return None if status.endswith("_IN_PROGRESS") else status

@@ -1,5 +1,6 @@
 """Links between the places of the embedded cloud, and their faults."""
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -8,10 +9,13 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from muster.local import LocalCloud
+from muster.local.cloud_errors import UnknownPlaceError
+from muster.local.commands import cloud_commands
 from muster.local.faults import CallError, CapacityError, DarkRegion, Partition, SlowLink
+from muster.options.places.local import commands
 from muster.options.places.local.link_client import LinkClient
 from muster.options.places.local.link_settings import LinkSettings
-from tests.support.places import OREGON, TOKYO, Inbox, allow, client, cloud_with_places, forward
+from tests.support.places import OREGON, OTHER, TOKYO, Inbox, allow, client, cloud_with_places, forward
 from tests.support.workshop import Workshop
 
 HOME = "123456789012"
@@ -135,3 +139,29 @@ def test_a_shortage_and_throttling_are_those_of_one_place(cloud: LocalCloud, sho
     client(cloud, "sagemaker", "us-east-1").list_training_jobs()
     with pytest.raises(ClientError, match="ThrottlingException"):
         client(cloud, "sagemaker", OREGON).list_training_jobs()
+
+
+def test_a_function_is_in_its_place(cloud: LocalCloud, shops: dict[str, Workshop], links: LinkClient) -> None:
+    source = """
+import boto3
+def handler(event, _context):
+    boto3.client("s3", region_name="us-east-1").put_object(Bucket=event, Key="function", Body=bytes(100))
+"""
+    oregon = shops["oregon"]
+    name, _ = oregon.make_function(source)
+    payload = json.dumps(shops["home"].bucket)
+    answer = cloud.at("oregon").client("lambda").invoke(FunctionName=name, Payload=payload)
+    assert "FunctionError" not in answer, answer["Payload"].read()
+    assert set(carried(links)) == {("oregon", "home")}
+
+
+def test_the_commands_show_the_places_and_their_links(cloud: LocalCloud, capsys: pytest.CaptureFixture[str]) -> None:
+    place = cloud.directory.root
+    cloud_commands.env(place="tokyo", as_json=True, state=place)
+    shown = json.loads(capsys.readouterr().out)["set"]
+    assert (shown["AWS_REGION"], shown["CDK_DEFAULT_ACCOUNT"]) == (TOKYO, OTHER)
+    assert shown["AWS_ENDPOINT_URL"] == cloud.at("tokyo").endpoint
+    commands.links(reset=True, as_json=False, state=place)
+    assert capsys.readouterr().out == "No bytes.\n"
+    with pytest.raises(UnknownPlaceError, match="home, oregon, tokyo"):
+        cloud.at("paris")

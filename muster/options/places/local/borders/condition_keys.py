@@ -28,8 +28,9 @@ def _across_accounts(resolve: _Resolve) -> _Resolve:
     def value(key: str, context: iam_evaluator.EvalContext) -> object:
         found = resolve(key, context)
         asked = key.lower()
-        if found is None:
-            return None
+        # A simulation knows no account and no caller.
+        if found is None or type(context) is not iam_evaluator.EvalContext:
+            return found
         if asked in _RESOURCE_ACCOUNT and ":s3:::" in context.resource_arn:
             home = bucket_home(context.resource_arn.partition(":s3:::")[2].partition("/")[0])
             return home.account_id if home else found

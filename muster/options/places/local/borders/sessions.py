@@ -32,14 +32,17 @@ def _refuse(code: str, message: str, status: int = 400) -> NoReturn:
 
 
 async def check(request: EndpointRequest, account: Account) -> None:
-    """Refuse an AssumeRole of a caller from `account` that STS refuses.
+    """Refuse an AssumeRole of a caller from `account` that STS refuses; let every other call of STS through.
 
     Raises:
         ServiceError: why.
     """
-    form = {
-        name: values[0] for name, values in parse_qs((await request.body()).decode(), keep_blank_values=True).items()
-    }
+    if "x-amz-target" in request.headers:
+        _refuse("InvalidAction", "STS has the query protocol alone.")
+    written = {**request.query, **parse_qs((await request.body()).decode(), keep_blank_values=True)}
+    form = {name: values[0] for name, values in written.items()}
+    if form.get("Action") != "AssumeRole":
+        return
     role_arn = form.get("RoleArn", "")
     _check_texts(form)
     fields = role_arn.split(":")
