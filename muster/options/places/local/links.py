@@ -86,8 +86,9 @@ class Links:
 
     def latency(self, pair: Pair) -> float:
         """Seconds that a call over the link takes longer, with its answer."""
+        seconds = self._link(pair).latency_seconds if pair.crosses else 0.0
         self._faults.at(pair.source.name).take(SlowLink, partial(_leads_to, pair.target))
-        return self._link(pair).latency_seconds if pair.crosses else 0.0
+        return seconds
 
     def incoming(self, receive: Receive, pair: Pair) -> Receive:
         """A `receive` whose body comes over the link."""
