@@ -21,6 +21,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from muster.contract.spec.place_names import HOME
 from muster.contract.training.clusters import Clusters
 from muster.local.cloud_errors import NotRunningError, UnknownPlaceError
 
@@ -32,8 +33,6 @@ OBSERVER_HEADER = "x-muster-observer"
 """With the admin token it marks a call of a test, which does not count towards the account's rates."""
 PORT_IN_USE = "port-in-use"
 """The reason when another process uses the port."""
-HOME = "home"
-"""The name of the place that every embedded cloud has: its own account and region."""
 
 
 class PlaceState(BaseModel):

@@ -249,6 +249,15 @@ class SlowLink(_Outage):
     bytes_per_second: float | None = Field(default=None, gt=0, description="What all bytes on the link share.")
 
 
+class Price(_Outage):
+    """Give an instance type another price on demand in the region of a place; the newest one holds."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("place", "instance_type")
+    kind: Literal["price"] = "price"
+    instance_type: str = Field(description="Instance type: ml.g5.xlarge.")
+    usd_per_hour: float = Field(gt=0, description="Dollars for an hour.")
+
+
 Fault = Annotated[
     SpotInterruption
     | LostInstance
@@ -270,7 +279,8 @@ Fault = Annotated[
     | KubernetesError
     | DarkRegion
     | Partition
-    | SlowLink,
+    | SlowLink
+    | Price,
     Field(discriminator="kind"),
 ]
 FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)

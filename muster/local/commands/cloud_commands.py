@@ -12,9 +12,10 @@ from typing import Annotated, TypeVar
 import typer
 from pydantic import BaseModel, ValidationError
 
+from muster.contract.spec.place_names import HOME
 from muster.local.cloud_errors import CommandNotFoundError, NotRunningError
 from muster.local.cloud_settings import DEFAULT_ACCOUNT_ID, DEFAULT_PORT, DEFAULT_REGION, Settings
-from muster.local.cloud_state import HOME, StateDirectory
+from muster.local.cloud_state import StateDirectory
 from muster.local.commands.command_answers import (
     DEFAULT,
     CloudDown,

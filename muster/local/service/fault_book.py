@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from muster.local.cloud_state import HOME
+from muster.contract.spec.place_names import HOME
 from muster.local.counted_calls import Call
 from muster.local.faults import CallError, Fault, FaultBase, FaultReport, PlacedFault, RateLimit, throttled
 from muster.local.service.rate_limiter import TokenBucket
@@ -74,6 +74,12 @@ class FaultBook:
         with self._lock:
             entry = self._find(kind, matches)
         return entry and entry.fault  # type: ignore[return-value]  # of the kind that was asked for
+
+    def all(self, kind: type[_F]) -> list[_F]:
+        """The faults of `kind` that are not spent, the newest last; none is counted."""
+        with self._lock:
+            found = [entry.fault for entry in self._entries.values() if entry.waits_in(self._place)]
+        return [fault for fault in found if isinstance(fault, kind)]
 
     def remove(self, identifier: int) -> bool:
         """Remove a fault; False when no fault has that number."""

@@ -118,10 +118,10 @@ class Gateway:
     async def _answer(self, request: EndpointRequest, call: Call, send: Send) -> None:
         target = request.headers.get("x-amz-target", "")
         if target.startswith("SageMaker."):
-            response = await self._answer_here(request, call, partial(self._train, request, call.operation))
+            response = await self.answer_here(request, call, partial(self._train, request, call.operation))
             await response(request.scope, request.receive, send)
         elif target == f"{service_quotas.TARGET}ListServiceQuotas":
-            response = await self._answer_here(request, call, self._list_quotas)
+            response = await self.answer_here(request, call, self._list_quotas)
             await response(request.scope, request.receive, send)
         elif rights := [one for each in self.services for one in await each.rights(request, call, self.account)]:
             await self._answer_with(rights, request, call, send)
@@ -149,7 +149,7 @@ class Gateway:
         bucket = f"arn:{self.account.partition}:s3:::{bucket_of(request)}"
         return callers.refusal_of(request, self.account, "s3:ListBucket", bucket, {}) is None
 
-    async def _answer_here(self, request: EndpointRequest, call: Call, answer: _Operation) -> Response:
+    async def answer_here(self, request: EndpointRequest, call: Call, answer: _Operation) -> Response:
         """The answer, in the JSON 1.1 protocol, to a call that MiniStack does not have."""
         await callers.admit(request, self.account)
 

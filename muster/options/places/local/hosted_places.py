@@ -28,6 +28,7 @@ from muster.options.places.local.link_settings import LINK_BYTES, LINKS
 from muster.options.places.local.links import Links, Pair
 from muster.options.places.local.place_port import PlacePort
 from muster.options.places.local.place_settings import PlacesSettings
+from muster.options.places.local.price_list import PriceList
 
 _HOST = "127.0.0.1"
 _POLL_SECONDS = 0.05
@@ -46,6 +47,7 @@ class HostedPlaces:
         self._parts = parts
         self._loop = asyncio.get_running_loop()
         self._links = Links(self._atlas, settings.links, parts.faults)
+        self._prices = PriceList(self._atlas, parts.faults)
         self._listeners = {place.name: _listener() for place in self._atlas.others}
         ca_file = parts.state.ca_file
         variables = {name: container_variables(_url(one), ca_file) for name, one in self._listeners.items()}
@@ -78,7 +80,7 @@ class HostedPlaces:
         return self._port(self._atlas.home)
 
     def _port(self, place: Place) -> ASGIApp:
-        return PlacePort(place, self._atlas, self._links, self._domains)
+        return PlacePort(place, self._atlas, self._links, self._domains, self._prices)
 
     def _state(self, place: Place) -> PlaceState:
         account, state = place.account, self._parts.state

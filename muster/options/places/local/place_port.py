@@ -25,10 +25,12 @@ from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.service.gateway import Gateway, error_answer, refuse_unread
 from muster.local.service.http_request import EndpointRequest, hang_up
 from muster.local.service.recognition import bucket_of, recognise, signed_region
+from muster.options.places.local import price_list
 from muster.options.places.local.atlas import Atlas, Place
 from muster.options.places.local.borders import buckets, sessions
 from muster.options.places.local.domains import Domains
 from muster.options.places.local.links import Links, Pair
+from muster.options.places.local.price_list import PriceList
 
 _GLOBAL = frozenset({"iam"})  # served from everywhere, though signed for one region
 _COPIES = frozenset({"CopyObject", "UploadPartCopy"})
@@ -45,6 +47,7 @@ class PlacePort:
     atlas: Atlas
     links: Links
     domains: Domains
+    prices: PriceList
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
@@ -79,6 +82,10 @@ class PlacePort:
             if (home := bucket_home(bucket_of(request))) is not None and call.service == "s3":
                 answer.headers[_REGION_HEADER] = home.region
             await refuse_unread(request, answer, send)
+            return
+        if request.headers.get("x-amz-target") == price_list.TARGET:
+            response = await gateway.answer_here(request, call, self.prices.get_products)
+            await response(request.scope, request.receive, send)
             return
         if call.service == "s3":
             buckets.begin(call.operation)

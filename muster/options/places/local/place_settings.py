@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from muster.local.cloud_state import HOME
+from muster.contract.spec.place_names import HOME, PLACES_MAX, PlaceName
 from muster.options.places.local.link_settings import LinkSettings
 
 _REGION = r"[a-z]{2}(?:-[a-z]+)+-\d"
 _WRITTEN = re.compile(rf"(?P<name>[^=]+)=(?P<region>{_REGION})(?:/(?P<account_id>\d{{12}}))?")
-_Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,19}$")]
 
 
 class PlaceSettings(BaseModel):
@@ -31,7 +30,7 @@ class PlacesSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    places: Mapping[_Name, PlaceSettings] = Field(default_factory=dict)
+    places: Mapping[PlaceName, PlaceSettings] = Field(default_factory=dict, max_length=PLACES_MAX)
     add: list[str] = Field(
         default_factory=list, description="A place, as NAME=REGION or NAME=REGION/ACCOUNT; can be repeated."
     )

@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from muster.local import LocalCloud
 from muster.local.cloud_errors import UnknownPlaceError
 from muster.local.commands import cloud_commands
-from muster.local.faults import CallError, CapacityError, DarkRegion, Partition, SlowLink
+from muster.local.faults import CallError, CapacityError, DarkRegion, Partition, Price, SlowLink
 from muster.options.places.local import commands
 from muster.options.places.local.link_client import LinkClient
 from muster.options.places.local.link_settings import LinkSettings
@@ -20,6 +20,8 @@ from tests.support.workshop import Workshop
 
 HOME = "123456789012"
 MEBIBYTE = 1 << 20
+LONG: dict[str, Any] = {"StoppingCondition": {"MaxRuntimeInSeconds": 600}}
+"""For a job that imports an SDK on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +63,13 @@ def test_bytes_are_counted_by_the_places_that_they_go_between(
 ) -> None:
     home, oregon = shops["home"], shops["oregon"]
     # A job is in its place: it names the region of a bucket, and no endpoint.
-    job = oregon.run("carrier", home.bucket, "us-east-1", "1000")
+    job = oregon.run("carrier", home.bucket, "us-east-1", "1000", **LONG)
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
     moved = carried(links)
     assert moved.keys() == {("oregon", "home"), ("home", "oregon")}
     assert all(1000 <= count < 1100 for count in moved.values())  # a body has a checksum after it
     links.reset()
-    assert oregon.run("carrier", oregon.bucket, OREGON, "1000")["TrainingJobStatus"] == "Completed"
+    assert oregon.run("carrier", oregon.bucket, OREGON, "1000", **LONG)["TrainingJobStatus"] == "Completed"
     assert carried(links) == {}
     # A copy goes straight from its source's place, whoever asks for it.
     source = {"Bucket": home.bucket, "Key": "carried"}
@@ -109,7 +111,7 @@ def test_a_dark_region_takes_no_call_and_sends_its_events_later(cloud: LocalClou
         client(cloud.at("oregon"), "s3", "us-east-1").list_buckets()
     assert dark.fired == 4
     # Inside it, all works.
-    job = oregon.start("carrier", oregon.bucket, OREGON, "10")
+    job = oregon.start("carrier", oregon.bucket, OREGON, "10", **LONG)
     assert oregon.end(job)["TrainingJobStatus"] == "Completed"
     assert inbox.received() == []
     client(cloud, "sagemaker", TOKYO).list_training_jobs()
@@ -141,6 +143,17 @@ def test_a_shortage_and_throttling_are_those_of_one_place(cloud: LocalCloud, sho
         client(cloud, "sagemaker", OREGON).list_training_jobs()
 
 
+def test_an_instance_type_has_a_price_in_a_place(cloud: LocalCloud) -> None:
+    filters = {"regionCode": OREGON, "instanceName": "ml.g5.xlarge"}
+    asked = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()]
+    pricing = client(cloud, "pricing", "us-east-1")
+    assert pricing.get_products(ServiceCode="AmazonSageMaker", Filters=asked)["PriceList"] == []
+    for place, usd in (("oregon", 1.0), ("home", 3.0), ("oregon", 2.0)):
+        cloud.faults.add(Price(place=place, instance_type="ml.g5.xlarge", usd_per_hour=usd))
+    [offer] = pricing.get_products(ServiceCode="AmazonSageMaker", Filters=asked)["PriceList"]
+    assert '"USD": "2.0000000000"' in offer
+
+
 def test_a_function_is_in_its_place(cloud: LocalCloud, shops: dict[str, Workshop], links: LinkClient) -> None:
     source = """
 import boto3
@@ -161,6 +174,8 @@ def test_the_commands_show_the_places_and_their_links(cloud: LocalCloud, capsys:
     shown = json.loads(capsys.readouterr().out)["set"]
     assert (shown["AWS_REGION"], shown["CDK_DEFAULT_ACCOUNT"]) == (TOKYO, OTHER)
     assert shown["AWS_ENDPOINT_URL"] == cloud.at("tokyo").endpoint
+    named = {name: (one["region"], one["account"]) for name, one in json.loads(shown["MUSTER_LOCAL_PLACES"]).items()}
+    assert named == {"oregon": (OREGON, HOME), "tokyo": (TOKYO, OTHER)}
     commands.links(reset=True, as_json=False, state=place)
     assert capsys.readouterr().out == "No bytes.\n"
     with pytest.raises(UnknownPlaceError, match="home, oregon, tokyo"):
