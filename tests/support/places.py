@@ -10,6 +10,7 @@ import boto3
 from botocore.config import Config
 
 from muster.local import LocalCloud
+from muster.options.places.local.place_settings import PlaceSettings, PlacesSettings
 from tests.support.waiting import wait_until
 from tests.support.workshop import Workshop, fast_settings
 
@@ -23,8 +24,8 @@ _ONCE = Config(retries={"total_max_attempts": 1}, read_timeout=10)
 @contextmanager
 def cloud_with_places(folder: Path, **changes: Any) -> Iterator[LocalCloud]:
     """A cloud with Oregon in the account of home, and Tokyo in another one."""
-    places = {"oregon": {"region": OREGON}, "tokyo": {"region": TOKYO, "account_id": OTHER}}
-    settings = fast_settings(services={"places": {"places": places}}, **changes)
+    places = {"oregon": PlaceSettings(region=OREGON), "tokyo": PlaceSettings(region=TOKYO, account_id=OTHER)}
+    settings = fast_settings(services={"places": PlacesSettings(places=places)}, **changes)
     with LocalCloud.start(folder, settings) as running:
         yield running
 
