@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from muster.contract.errors import MusterError
@@ -38,6 +39,13 @@ class OtherEndpointError(LocalCloudError):
             'there: name its state directory with --state, or point the shell at a running one: eval "$(muster local '
             'env)".'
         )
+
+
+class UnknownPlaceError(LocalCloudError):
+    """The embedded cloud has no such place."""
+
+    def __init__(self, place: str, places: Sequence[str]) -> None:
+        super().__init__(f"The embedded cloud has no place {place!r}: it has {', '.join(places)}.")
 
 
 class DeadCloudError(LocalCloudError):

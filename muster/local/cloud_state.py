@@ -15,13 +15,15 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from muster.contract.spec.place_names import HOME
 from muster.contract.training.clusters import Clusters
-from muster.local.cloud_errors import NotRunningError
+from muster.local.cloud_errors import NotRunningError, UnknownPlaceError
 
 DEFAULT_STATE = Path(".muster")
 # The one line that the service writes to its standard output when it starts.
@@ -31,6 +33,19 @@ OBSERVER_HEADER = "x-muster-observer"
 """With the admin token it marks a call of a test, which does not count towards the account's rates."""
 PORT_IN_USE = "port-in-use"
 """The reason when another process uses the port."""
+
+
+class PlaceState(BaseModel):
+    """How to reach another place of a running embedded cloud: a region of an account."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    endpoint: str
+    port: int
+    region: str
+    account_id: str
+    access_key_id: str
+    secret_access_key: str
 
 
 class CloudState(BaseModel):
@@ -52,6 +67,20 @@ class CloudState(BaseModel):
     """That authority and the public ones, for variables that replace the trust store."""
     clusters: Clusters = Clusters()
     """The HyperPod clusters, as a stack has to know them."""
+    places: Mapping[str, PlaceState] = {}
+    """The other places, by name."""
+
+    def at(self, place: str) -> CloudState:
+        """How to reach the same cloud at a place, as that place's administrator.
+
+        Raises:
+            UnknownPlaceError: it has no such place.
+        """
+        if place == HOME:
+            return self
+        if place not in self.places:
+            raise UnknownPlaceError(place, [HOME, *self.places])
+        return self.model_copy(update=self.places[place].model_dump())
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,13 @@ class FaultBase(BaseModel):
     """None for no limit."""
 
 
-class _JobFault(FaultBase):
+class PlacedFault(FaultBase):
+    """A fault of a cloud with several places. Every other one fires at home."""
+
+    place: str = Field(default="*", description="Name of the place, or a glob.")
+
+
+class _JobFault(PlacedFault):
     job: str = Field(default="*", description="Training job name, or a glob.")
 
 
@@ -87,7 +93,7 @@ class QuotaError(_JobFault):
     kind: Literal["quota-error"] = "quota-error"
 
 
-class CallError(FaultBase):
+class CallError(PlacedFault):
     """Fail calls of any service, before their effect or after it."""
 
     arguments: ClassVar[tuple[str, ...]] = ("service", "operation")
@@ -105,7 +111,7 @@ class CallError(FaultBase):
     disconnect: bool = Field(default=False, description="Close the connection in the middle of the answer.")
 
 
-class RateLimit(FaultBase):
+class RateLimit(PlacedFault):
     """Throttle matching calls by a token bucket: a call that finds it empty is refused."""
 
     kind: Literal["rate-limit"] = "rate-limit"
@@ -211,6 +217,47 @@ class KubernetesError(FaultBase):
         return _KUBERNETES_ERRORS[self.code]
 
 
+class _Outage(PlacedFault):
+    count: int | None = Field(default=None, ge=1, description="After how many calls it ends.")
+    place: str = Field(description="Name of a place, or a glob.")
+
+
+class DarkRegion(_Outage):
+    """Cut the region of a place off: no call goes in or out, and its events wait until the fault is removed."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("place",)
+    kind: Literal["dark-region"] = "dark-region"
+    silent_seconds: float = Field(default=0, ge=0, description="How long a call hangs before its connection ends.")
+
+
+class Partition(_Outage):
+    """Cut the regions of two places off from each other: calls end, events wait until the fault is removed."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("place", "other")
+    kind: Literal["partition"] = "partition"
+    other: str = Field(description="Name of the other place, or a glob.")
+    silent_seconds: float = Field(default=0, ge=0, description="How long a call hangs before its connection ends.")
+
+
+class SlowLink(_Outage):
+    """Slow the link from one place to another down."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("place", "other")
+    kind: Literal["slow-link"] = "slow-link"
+    other: str = Field(description="Name of the place to which it leads, or a glob.")
+    latency_seconds: float = Field(default=0, ge=0, description="How much longer a call and its answer take.")
+    bytes_per_second: float | None = Field(default=None, gt=0, description="What all bytes on the link share.")
+
+
+class Price(_Outage):
+    """Give an instance type another price on demand in the region of a place; the newest one holds."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("place", "instance_type")
+    kind: Literal["price"] = "price"
+    instance_type: str = Field(description="Instance type: ml.g5.xlarge.")
+    usd_per_hour: float = Field(gt=0, description="Dollars for an hour.")
+
+
 Fault = Annotated[
     SpotInterruption
     | LostInstance
@@ -229,7 +276,11 @@ Fault = Annotated[
     | DeletedJob
     | OperatorDown
     | LostNotice
-    | KubernetesError,
+    | KubernetesError
+    | DarkRegion
+    | Partition
+    | SlowLink
+    | Price,
     Field(discriminator="kind"),
 ]
 FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)

@@ -44,14 +44,14 @@ class LocalCloud:
         self.directory = directory
         self.state = state
         self._process = parent_pipe
-        self._admin = AdminClient(state, directory)
-        self.faults = Faults(self._admin)
+        self.admin = AdminClient(state, directory)
+        self.faults = Faults(self.admin)
         """Faults on demand."""
-        self.clock = Clock(self._admin)
+        self.clock = Clock(self.admin)
         """The clock by which lifecycle rules act."""
-        self.rates = Rates(self._admin)
+        self.rates = Rates(self.admin)
         """How often each call may be made."""
-        self.calls = Calls(self._admin)
+        self.calls = Calls(self.admin)
         """Calls, counted by service, operation and caller."""
 
     @classmethod
@@ -113,6 +113,14 @@ class LocalCloud:
     ) -> None:
         self.stop()
 
+    def at(self, place: str) -> LocalCloud:
+        """The same cloud as one of its places sees it: clients and environments are that place's administrator's.
+
+        Raises:
+            UnknownPlaceError: it has no such place.
+        """
+        return LocalCloud(self.directory, self.state.at(place), None)
+
     @property
     def endpoint(self) -> str:
         """`https://127.0.0.1:PORT`, for every service."""
@@ -120,11 +128,11 @@ class LocalCloud:
 
     def running_jobs(self) -> list[str]:
         """Names of the training jobs that have not ended."""
-        return self._admin.status()["running_jobs"]
+        return self.admin.status()["running_jobs"]
 
     def cluster_jobs(self) -> list[str]:
         """The jobs of the HyperPod cluster that have not ended, as `namespace/name`."""
-        return self._admin.status()["cluster_jobs"]
+        return self.admin.status()["cluster_jobs"]
 
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment of a process that calls this cloud as root, from `base` (this process's environment)."""

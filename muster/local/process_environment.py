@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from muster.contract.spec.place_names import ENV_LOCAL_PLACES
 from muster.contract.training.clusters import ENV_LOCAL_CLUSTERS
 from muster.local.cloud_state import CloudState
 
@@ -77,8 +79,25 @@ def client_variables(state: CloudState, base: Mapping[str, str]) -> dict[str, st
         "CDK_DEFAULT_ACCOUNT": state.account_id,
         "CDK_DEFAULT_REGION": state.region,
         **({ENV_LOCAL_CLUSTERS: state.clusters.to_line()} if state.clusters.clusters else {}),
+        **({ENV_LOCAL_PLACES: _places(state)} if state.places else {}),
         **direct,
     }
+
+
+def _places(state: CloudState) -> str:
+    """The places as the variable has them."""
+    return json.dumps(
+        {
+            name: {
+                "region": place.region,
+                "account": place.account_id,
+                "endpoint": place.endpoint,
+                "access_key_id": place.access_key_id,
+                "secret_access_key": place.secret_access_key,
+            }
+            for name, place in state.places.items()
+        }
+    )
 
 
 def variables_to_unset(environment: Mapping[str, str], state: CloudState) -> list[str]:

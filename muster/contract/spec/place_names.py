@@ -12,6 +12,9 @@ HOME = "home"
 """The place of the stack itself; no other place has this name."""
 PLACES_MAX = 8  # Lambda: the environment of a function has at most 4 KB; IAM: the policies of its role 10 KB
 PLACE_NAME_MAX = 16
+ENV_LOCAL_PLACES = "MUSTER_LOCAL_PLACES"
+"""The places of the embedded cloud as JSON, in the shell that uses it: a local deployment may use them. By name, each
+with region, account, endpoint and credentials."""
 
 PlaceName = Annotated[
     str,

@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 import typer
 from pydantic import BaseModel, ValidationError
 
+from muster.contract.spec.place_names import HOME
 from muster.local.cloud_errors import CommandNotFoundError, NotRunningError
 from muster.local.cloud_settings import DEFAULT_ACCOUNT_ID, DEFAULT_PORT, DEFAULT_REGION, Settings
 from muster.local.cloud_state import StateDirectory
@@ -32,6 +33,7 @@ from muster.local.commands.shell_cloud import cloud_of_shell
 from muster.local.local_cloud import LocalCloud, stop
 from muster.local.process_environment import client_environment, client_variables, shell_lines, variables_to_unset
 from muster.local.service.option_services import option_services
+from muster.options import offers
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -119,16 +121,21 @@ def status(as_json: JsonOption = False, state: ShellStateOption = None) -> None:
         print_answer(up)
         return
     typer.echo(f"The embedded cloud runs at {up.endpoint} (process {up.pid}, region {up.region}).")
+    for name, endpoint in up.places.items():
+        typer.echo(f"Its place {name} has the endpoint {endpoint}.")
     typer.echo(f"Running training jobs: {', '.join(up.running_jobs) or 'none'}")
     for cluster in up.clusters:
         jobs = ", ".join(up.cluster_jobs) or "none"
         typer.echo(f"Running jobs on the HyperPod cluster {cluster.name}: {jobs}")
 
 
+_PlaceOption = Annotated[str, typer.Option(help="Name of the place in which the command runs.")]
+
+
 @app.command()
-def env(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
+def env(place: _PlaceOption = HOME, as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
     """Print the lines that make a shell use the embedded cloud: eval "$(muster local env)"."""
-    running = StateDirectory.at(state).read()
+    running = StateDirectory.at(state).read().at(place)
     if as_json:
         unset = tuple(variables_to_unset(os.environ, running))
         print_answer(CloudVariables(set=client_variables(running, os.environ), unset=unset))
@@ -139,10 +146,12 @@ def env(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
 
 @app.command(name="exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def execute(
-    command: Annotated[list[str], typer.Argument(help="Program and arguments.")], state: StateOption = DEFAULT
+    command: Annotated[list[str], typer.Argument(help="Program and arguments.")],
+    place: _PlaceOption = HOME,
+    state: StateOption = DEFAULT,
 ) -> None:
     """Run a command that can reach only the embedded cloud: muster local exec -- aws s3 ls."""
-    environment = client_environment(LocalCloud.attach(state).state, os.environ)
+    environment = client_environment(LocalCloud.attach(state).at(place).state, os.environ)
     try:
         os.execvpe(command[0], command, environment)  # noqa: S606 - the user's own command
     except FileNotFoundError as error:
@@ -201,3 +210,7 @@ def _stay(cloud: LocalCloud, *, as_json: bool) -> None:
         _say_down(cloud.endpoint, as_json=as_json)
     else:
         raise NotRunningError(cloud.directory.root)
+
+
+for _offered in offers("local.commands", typer.Typer):
+    app.add_typer(_offered)

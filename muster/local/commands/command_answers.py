@@ -67,6 +67,7 @@ class CloudUp(Document):
     running_jobs: tuple[str, ...] = Field(description="training jobs that have not ended")
     clusters: tuple[Cluster, ...] = Field(description="the HyperPod clusters")
     cluster_jobs: tuple[str, ...] = Field(description="their jobs that have not ended, as namespace/name")
+    places: dict[str, str] = Field(description="the endpoints of its other places")
     ca_file: str = Field(description="the certificate authority to trust")
     log: str
 
@@ -85,6 +86,7 @@ class CloudUp(Document):
             running_jobs=tuple(cloud.running_jobs()),
             clusters=cloud.state.clusters.clusters,
             cluster_jobs=tuple(cloud.cluster_jobs()),
+            places={name: place.endpoint for name, place in cloud.state.places.items()},
             ca_file=str(cloud.state.ca_file),
             log=str(cloud.directory.log),
         )

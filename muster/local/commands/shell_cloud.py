@@ -39,13 +39,14 @@ def shell_state(environment: Mapping[str, str], folder: Path = DEFAULT_STATE) ->
     bundle = environment.get("AWS_CA_BUNDLE")
     named = [] if not bundle else [Path(bundle).parent.parent]
     for place in (*named, folder):
-        if _endpoint_of(place) == endpoint:
+        if endpoint in _endpoints_of(place):
             return place
     raise OtherEndpointError(endpoint, StateDirectory.at(folder).root)
 
 
-def _endpoint_of(place: Path) -> str | None:
+def _endpoints_of(place: Path) -> set[str]:
     try:
-        return StateDirectory.at(place).read().endpoint
+        state = StateDirectory.at(place).read()
     except (NotRunningError, OSError):
-        return None
+        return set()
+    return {state.endpoint, *(other.endpoint for other in state.places.values())}

@@ -24,15 +24,18 @@ def install(account: Account) -> None:
 
 
 def foreign(arn: str, account: Account) -> str | None:
-    """Why a resource is out of reach: its ARN names another partition or region. None if it is not."""
-    parts = arn.split(":", 5)
+    """Why a resource is out of reach: its ARN names another partition, or region than the request's.
+
+    None if it is not.
+    """
+    parts, region = arn.split(":", 5), responses.get_region()
     if len(parts) < 6:
         return None
     if parts[1] != account.partition:
         return f"the partition is '{account.partition}', not '{parts[1]}'"
     # Events alone cross regions, from bus to bus.
-    if parts[3] and parts[3] != account.region and parts[2] != "events":
-        return f"the region is '{account.region}', not '{parts[3]}'"
+    if parts[3] and parts[3] != region and parts[2] != "events":
+        return f"the region is '{region}', not '{parts[3]}'"
     return None
 
 

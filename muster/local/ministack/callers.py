@@ -97,6 +97,20 @@ def session_tags_of(access_key: str) -> dict[str, str]:
     return {str(tag["Key"]): str(tag["Value"]) for tag in session.get("SessionTags") or []}
 
 
+def is_role_session(access_key: str) -> bool:
+    """Whether this is the key of a role's session."""
+    return ":assumed-role/" in str((sts._sessions.get(access_key) or {}).get("Arn", ""))
+
+
+def account_of(access_key: str) -> str | None:
+    """The account of a session or a user; None for the root user and for a key that nobody has."""
+    session = sts._sessions.get(access_key)
+    if session is not None:
+        return str(session["Arn"]).split(":")[4]
+    found = iam_evaluator.find_iam_access_key_account(access_key)
+    return None if found is None else str(found)
+
+
 async def admit(request: EndpointRequest, account: Account) -> None:
     """Note the caller of `request` in this task's context, where MiniStack's policy evaluation looks for it."""
     access_key = access_key_of(request)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
 from ministack.core import responses
-from ministack.services import cloudwatch_logs, eventbridge
+from ministack.services import cloudwatch_logs, eventbridge, s3
 
 from muster.local.ministack import object_lifecycle
 from muster.local.ministack.partition_source import partition_of
@@ -34,6 +35,23 @@ class Account:
     def arn(self, service: str, resource: str) -> str:
         """The ARN of a resource in this account and region."""
         return f"arn:{self.partition}:{service}:{self.region}:{self.account_id}:{resource}"
+
+
+def bucket_home(bucket: str) -> Account | None:
+    """The owner of a bucket, and its region; None if no account has it: the names of buckets are global."""
+    owner = s3._bucket_owner_account(bucket)
+    if owner is None:
+        return None
+    record = s3._buckets.get_scoped(owner, None, bucket)
+    return Account(owner, record.get("region") or os.environ["MINISTACK_REGION"])
+
+
+def object_size(bucket: str, key: str) -> int:
+    """The size of the newest version of an object; 0 if there is none."""
+    home = bucket_home(bucket)
+    record = s3._buckets.get_scoped(home.account_id, None, bucket) if home else None
+    found = (record or {"objects": {}})["objects"].get(key)
+    return int(found["size"]) if found else 0
 
 
 class Host:
@@ -62,7 +80,15 @@ class Host:
         Raises:
             UnsupportedRuleError: there is a rule that cannot be carried out here.
         """
-        return self._call(lambda: object_lifecycle.expire(now))
+
+        def expire() -> list[str]:
+            gone = []
+            for owner in {owner for owner, _ in s3._buckets.to_dict()}:
+                with responses.request_scope(owner, self.account.region):
+                    gone += object_lifecycle.expire(now)
+            return sorted(gone)
+
+        return self._call(expire)
 
     def open_log_stream(self, group: str, stream: str) -> None:
         """Create a log stream, and its group when missing."""

@@ -47,6 +47,15 @@ def foreign_region(signed: str, home: str) -> ServiceError:
     return ServiceError("InvalidSignatureException", f"Credential should be scoped to {home}, not to {signed}.", 403)
 
 
+def other_endpoint() -> ServiceError:
+    """S3's answer to a request for a bucket of another region."""
+    message = (
+        "The bucket you are attempting to access must be addressed using the specified endpoint. Please send all "
+        "future requests to this endpoint."
+    )
+    return ServiceError("PermanentRedirect", message, 301)
+
+
 def no_training_plan(arn: str) -> ServiceError:
     """The training plan is not one of this account and region."""
     return invalid(f"The training plan {arn} does not exist.")
@@ -70,6 +79,11 @@ def quota_exceeded(instance_type: str, count: int) -> ServiceError:
         "request an increase for this quota. If AWS Service Quotas is not available, contact AWS support to "
         "request an increase for this quota.",
     )
+
+
+def foreign_role() -> ServiceError:
+    """The role is another account's: no policy of either account can allow it."""
+    return ServiceError("AccessDeniedException", "Cross-account pass role is not allowed.", 403)
 
 
 def role_refused(role_arn: str) -> ServiceError:

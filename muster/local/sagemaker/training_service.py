@@ -97,6 +97,8 @@ class TrainingService:
         if tags:
             caller.authorise("sagemaker:AddTags", arn, _tag_context(tags))
         caller.authorise("iam:PassRole", role, {"iam:PassedToService": SERVICE_PRINCIPAL})
+        if role.split(":")[4] != self._host.account.account_id:
+            raise service_errors.foreign_role()
         request_validation.refuse(documented_limits.documented_violations(request))
         # A name can be used once. Some interfaces of AWS show ARNs in lower case: names that differ only in case are
         # refused here; AWS may accept them.

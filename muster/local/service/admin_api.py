@@ -35,7 +35,7 @@ from muster.local.service.rate_limiter import RateLimiter
 
 if TYPE_CHECKING:
     from muster.local.ministack.host import Host
-    from muster.local.sagemaker.training_service import TrainingService
+    from muster.local.service.option_services import Hosted
 
 PREFIX = "/_muster"
 _SECONDS: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(gt=0)])  # the clock never goes back
@@ -57,15 +57,15 @@ class AdminApi:
         self,
         token: str,
         host: Host,
-        training: TrainingService,
+        running: Callable[[], list[str]],
         books: Books,
-        cluster_jobs: Sequence[Callable[[], list[str]]] = (),
+        hosted: Sequence[Hosted] = (),
     ) -> None:
-        """`cluster_jobs`: ask each cluster for its jobs that have not ended."""
+        """`running` gives the training jobs that have not ended; `hosted`: the services beside training."""
         self._token = token
         self._host = host
-        self._training = training
-        self._cluster_jobs = cluster_jobs
+        self._running = running
+        self._cluster_jobs = [one.running for one in hosted]
         self._ahead = timedelta()
         self._books = books
         routes = [
@@ -80,6 +80,7 @@ class AdminApi:
             Route("/rates", self._reset_rates, methods=["DELETE"]),
             Route("/calls", self._report_calls),
             Route("/calls", self._reset_calls, methods=["DELETE"]),
+            *(route for one in hosted for route in one.routes),
         ]
         self._application = Starlette(
             routes=[Mount(PREFIX, routes=routes)],
@@ -105,7 +106,7 @@ class AdminApi:
 
     async def _status(self, _request: Request) -> Response:
         cluster_jobs = [job for running in self._cluster_jobs for job in running()]
-        return JSONResponse({"running_jobs": self._training.running(), "cluster_jobs": cluster_jobs})
+        return JSONResponse({"running_jobs": self._running(), "cluster_jobs": cluster_jobs})
 
     async def _list_faults(self, _request: Request) -> Response:
         return JSONResponse([report.model_dump(mode="json") for report in self._books.faults.report()])

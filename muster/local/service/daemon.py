@@ -17,9 +17,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hypercorn.asyncio import serve
 from starlette.types import ASGIApp
@@ -34,12 +32,6 @@ from muster.local.process_environment import container_variables, endpoint_varia
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.option_services import Hosted, ServiceParts, option_services
-from muster.local.service.rate_limiter import RateLimiter
-from muster.options import offers
-
-if TYPE_CHECKING:
-    from muster.local.ministack.host import Host
-    from muster.local.sagemaker.job_life import Machine
 
 HOST = "127.0.0.1"
 _log = logging.getLogger("muster.local")
@@ -143,7 +135,7 @@ async def _serve(
     read_for_region(settings.region)
     from muster.local.ministack import adaptations  # noqa: PLC0415
     from muster.local.ministack.host import Account, Host  # noqa: PLC0415
-    from muster.local.sagemaker.job_life import Machine  # noqa: PLC0415
+    from muster.local.service.gateways import Gateways  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
     processes = ProcessPool()
@@ -152,20 +144,25 @@ async def _serve(
     adaptations.lose_object_events(faults)
     host = Host(Account(settings.account_id, settings.region), loop)
     variables, hosted, services = container_variables(state.endpoint, state.ca_file), list[Hosted](), option_services()
+    gateways = Gateways(settings, directory, processes, faults, calls)
     for name, asked in settings.services.items():
-        parts = ServiceParts(settings.code, host, processes, faults, calls, directory.scratch / name, variables)
+        place = directory.scratch / name
+        parts = ServiceParts(settings.code, host, processes, faults, calls, place, variables, state, gateways.of)
         hosted.append(services[name].host(parts, asked))
     clusters = Clusters(clusters=tuple(cluster for one in hosted for cluster in one.clusters.clusters))
-    machine = Machine(settings, faults, processes, directory.scratch / "jobs", variables)
-    gateway = _gateway(directory, state, machine, host, calls=calls, hosted=hosted)
+    gateway = gateways.home(host, state.admin_token, hosted, variables)
+    front: ASGIApp = gateway
+    for one in hosted:
+        front = one.front(gateway) or front
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if settings.end_with_parent:
         await _watch_parent(loop, stop)
     config = tls_config(listener, certificates)
-    server = asyncio.create_task(serve(gateway, config, shutdown_trigger=asyncio.Event().wait))  # type: ignore[arg-type]
-    directory.write(state.model_copy(update={"clusters": clusters}))
+    server = asyncio.create_task(serve(front, config, shutdown_trigger=asyncio.Event().wait))  # type: ignore[arg-type]
+    places = {name: place for one in hosted for name, place in one.places.items()}
+    directory.write(state.model_copy(update={"clusters": clusters, "places": places}))
     sys.stdout.write(READY + "\n")
     sys.stdout.flush()
     # Ends the pipe for the process that waits for this line; what is printed later goes to the log.
@@ -179,29 +176,6 @@ async def _serve(
     # Threads of jobs and functions still wait for processes that have ended: do not join them.
     logging.shutdown()
     os._exit(0)
-
-
-def _gateway(
-    directory: StateDirectory,
-    state: CloudState,
-    machine: Machine,
-    host: Host,
-    *,
-    calls: CallLog,
-    hosted: Sequence[Hosted],
-) -> ASGIApp:
-    """The application at the endpoint, for the event loop that runs."""
-    from muster.local.sagemaker.training_service import OfferedOperations, TrainingService  # noqa: PLC0415
-    from muster.local.service.admin_api import AdminApi, Books  # noqa: PLC0415
-    from muster.local.service.gateway import Gateway  # noqa: PLC0415
-
-    books = Books(machine.faults, calls, RateLimiter(enforced=machine.settings.call_rates))
-    further = {name: operation for one in hosted for name, operation in one.operations.items()}
-    for offered in offers("local.sagemaker_operations", OfferedOperations):
-        further |= offered.of(host.account, directory.root)
-    training = TrainingService(host, machine, further)
-    admin = AdminApi(state.admin_token, host, training, books, [one.running for one in hosted])
-    return Gateway(host.account, training, admin, books, tuple(option_services().values()))
 
 
 async def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

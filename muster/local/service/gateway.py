@@ -22,7 +22,7 @@ from muster.local.cloud_state import OBSERVER_HEADER
 from muster.local.counted_calls import Call
 from muster.local.faults import throttled
 from muster.local.ministack import callers
-from muster.local.ministack.host import Account
+from muster.local.ministack.host import Account, bucket_home
 from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import Caller, ServiceError
@@ -76,7 +76,7 @@ class Gateway:
             await ministack_application(_without_caller(request.scope), request.replay, send)
         elif request.path.startswith(_INTERNAL) or request.path in _INTERNAL_PAGES:
             message = f"The embedded cloud keeps the path {request.path} for itself: no bucket can have this name."
-            refused = _error(await recognise(request), "AccessDenied", message, 403)
+            refused = error_answer(await recognise(request), "AccessDenied", message, 403)
             await refused(request.scope, request.receive, send)
         else:
             await self._serve_call(request, await recognise(request), send)
@@ -84,15 +84,15 @@ class Gateway:
     async def _serve_call(self, request: EndpointRequest, call: Call, send: Send) -> None:
         access_key = callers.access_key_of(request)
         if refusal := await _stranger_refusal(request, call, access_key):
-            await _error(call, refusal.code, refusal.message, 403)(request.scope, request.receive, send)
+            await error_answer(call, refusal.code, refusal.message, 403)(request.scope, request.receive, send)
             return
         role, session = callers.caller_of(access_key)
         caller = SERVICE_PRINCIPAL if session == PLATFORM_SESSION else role
         self.books.calls.add(call, caller)
         try:
-            await request_checks.check(call, request, self.account.account_id)
+            await request_checks.check(call, request, self._owner(request, call))
         except ServiceError as error:
-            await _refuse(request, _error(call, error.code, error.message, error.status), send)
+            await refuse_unread(request, error_answer(call, error.code, error.message, error.status), send)
             return
         fault = self.books.faults.take_call(call, caller, await resources(request, call))
         if fault is None and not self.admin.knows(request.headers.get(OBSERVER_HEADER, "")):
@@ -104,19 +104,24 @@ class Gateway:
         if fault.disconnect:
             await break_off(send)
             return
-        answer = _error(call, fault.code, fault.message, fault.status)
+        answer = error_answer(call, fault.code, fault.message, fault.status)
         if fault.after_effect:  # what was served has been read to its end
             await answer(request.scope, request.receive, send)
         else:
-            await _refuse(request, answer, send)
+            await refuse_unread(request, answer, send)
+
+    def _owner(self, request: EndpointRequest, call: Call) -> str:
+        """The account that owns what a request is about: a bucket may be another one's."""
+        home = bucket_home(bucket_of(request)) if call.service == "s3" else None
+        return (home or self.account).account_id
 
     async def _answer(self, request: EndpointRequest, call: Call, send: Send) -> None:
         target = request.headers.get("x-amz-target", "")
         if target.startswith("SageMaker."):
-            response = await self._answer_here(request, call, partial(self._train, request, call.operation))
+            response = await self.answer_here(request, call, partial(self._train, request, call.operation))
             await response(request.scope, request.receive, send)
         elif target == f"{emulated_quotas.TARGET}ListServiceQuotas":
-            response = await self._answer_here(request, call, self._list_quotas)
+            response = await self.answer_here(request, call, self._list_quotas)
             await response(request.scope, request.receive, send)
         elif rights := [one for each in self.services for one in await each.rights(request, call, self.account)]:
             await self._answer_with(rights, request, call, send)
@@ -134,7 +139,7 @@ class Gateway:
         await callers.admit(request, self.account)
         for action, resource, context in rights:
             if refusal := callers.refusal_of(request, self.account, action, resource, context):
-                await _error(call, refusal.code, refusal.message, 403)(request.scope, request.receive, send)
+                await error_answer(call, refusal.code, refusal.message, 403)(request.scope, request.receive, send)
                 return
         await ministack_application(request.scope, request.replay, send)
 
@@ -144,7 +149,7 @@ class Gateway:
         bucket = f"arn:{self.account.partition}:s3:::{bucket_of(request)}"
         return callers.refusal_of(request, self.account, "s3:ListBucket", bucket, {}) is None
 
-    async def _answer_here(self, request: EndpointRequest, call: Call, answer: _Operation) -> Response:
+    async def answer_here(self, request: EndpointRequest, call: Call, answer: _Operation) -> Response:
         """The answer, in the JSON 1.1 protocol, to a call that MiniStack does not have."""
         await callers.admit(request, self.account)
 
@@ -156,9 +161,9 @@ class Gateway:
             document = json.loads(await request.body() or b"{}")
             found = answer(document, Caller(authorise, callers.session_tags_of(callers.access_key_of(request))))
         except json.JSONDecodeError as error:
-            return _error(call, "SerializationException", str(error), 400)
+            return error_answer(call, "SerializationException", str(error), 400)
         except ServiceError as error:
-            return _error(call, error.code, error.message, error.status)
+            return error_answer(call, error.code, error.message, error.status)
         return Response(json.dumps(found), 200, _headers(_JSON))
 
     def _train(self, request: EndpointRequest, operation: str, document: Any, caller: Caller) -> Mapping[str, object]:
@@ -246,7 +251,7 @@ async def _stranger_refusal(request: EndpointRequest, call: Call, access_key: st
     return None
 
 
-async def _refuse(request: EndpointRequest, response: Response, send: Send) -> None:
+async def refuse_unread(request: EndpointRequest, response: Response, send: Send) -> None:
     """Answer a request without serving it.
 
     Its body is read all the same: a server that has not read a request to its end closes the connection after the
@@ -256,7 +261,7 @@ async def _refuse(request: EndpointRequest, response: Response, send: Send) -> N
     await response(request.scope, request.receive, send)
 
 
-def _error(call: Call, code: str, message: str, status: int) -> Response:
+def error_answer(call: Call, code: str, message: str, status: int) -> Response:
     """An error in the protocol of the service that was called."""
     if call.service not in _XML_SERVICES and code != "AccessDenied":
         body = json.dumps({"__type": code, "message": message})

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from muster.contract.training.clusters import Clusters
+from muster.local.cloud_state import CloudState, PlaceState
 from muster.options import offers
 
 if TYPE_CHECKING:
@@ -40,6 +43,15 @@ class ServiceParts:
     """The service's own folder."""
     endpoint: Mapping[str, str]
     """Environment variables with which a container reaches the services."""
+    state: CloudState
+    """How the cloud's own endpoint is reached."""
+    gateway: Callable[[Account, str, Mapping[str, str]], ASGIApp]
+    """Makes, once the cloud's own `service.gateway.Gateway` is there, that of another account or region: where faults
+    of the place of this name fire, and whose jobs get these variables."""
+
+
+def _nothing_in_front(_gateway: ASGIApp) -> ASGIApp | None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,12 @@ class Hosted:
     """Its clusters, as a stack has to know them."""
     running: Callable[[], list[str]]
     """Its jobs that have not ended, as `namespace/name`."""
+    front: Callable[[ASGIApp], ASGIApp | None] = _nothing_in_front
+    """Given the cloud's own gateway: what serves its endpoint instead, if anything."""
+    places: Mapping[str, PlaceState] = field(default_factory=dict)
+    """How other places than the cloud's own are reached."""
+    routes: Sequence[BaseRoute] = ()
+    """Its part of the interface under `/_muster/`."""
 
 
 @dataclass(frozen=True)

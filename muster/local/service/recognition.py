@@ -38,9 +38,10 @@ async def recognise(request: EndpointRequest) -> Call:
 
 
 def signed_region(request: EndpointRequest) -> str:
-    """The region for which a request is signed in its header; empty if it is not."""
+    """The region for which a request is signed, in its header or its query; empty if it is not."""
     scope = _SCOPE.search(request.headers.get("authorization", ""))
-    return scope[1] if scope else ""
+    credential = request.query.get("X-Amz-Credential", [""])[0].split("/")
+    return scope[1] if scope else credential[2] if len(credential) == 5 else ""
 
 
 async def resources(request: EndpointRequest, call: Call) -> Collection[str]:

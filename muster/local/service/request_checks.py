@@ -34,7 +34,7 @@ def _refuse(code: str, message: str, status: int = 400) -> NoReturn:
 
 
 async def check(call: Call, request: EndpointRequest, account_id: str) -> None:
-    """Refuse a request to the account `account_id` that its service would refuse.
+    """Refuse a request about what the account `account_id` owns that its service would refuse.
 
     Raises:
         ServiceError: what is wrong with it.
@@ -113,7 +113,6 @@ def _check_message(form: Mapping[str, list[str]]) -> None:
 
 
 def _check_object(call: Call, request: EndpointRequest, account_id: str) -> None:
-    # All buckets are this account's.
     if request.headers.get("x-amz-expected-bucket-owner", account_id) != account_id:
         _refuse("AccessDenied", "Access Denied", 403)
     key = (bucket_prefix(request) + unquote(request.path).lstrip("/")).partition("/")[2]

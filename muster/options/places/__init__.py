@@ -1,1 +1,1 @@
-"""Places: the replicas of a run in several regions and accounts."""
+"""Places: one model trained over regions and accounts."""

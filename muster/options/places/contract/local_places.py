@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from pydantic import TypeAdapter
 
 from muster.contract.document import StoredPart
-from muster.contract.spec.place_names import PlaceName
-
-ENV_LOCAL_PLACES = "MUSTER_LOCAL_PLACES"
-"""They, as JSON by name."""
+from muster.contract.spec.place_names import ENV_LOCAL_PLACES, PlaceName
 
 
 class LocalPlace(StoredPart):
