@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
+from muster.contract.run.commit import HOME
 from muster.replica.codecs import codec_named
 from muster.replica.parts.cut import Cut
 from muster.replica.replica_errors import StoppedError
@@ -116,7 +117,9 @@ class Prefetch:
                 continue
             round_ += 1
             self._fetch(newest)
-            newest = [] if commit.void else list(ReducedShards(context, commit).ranges(group.rank, group.size))
+            # Elsewhere than at home the place has copies.
+            is_read = not commit.void and context.place == HOME
+            newest = list(ReducedShards(context, commit).ranges(group.rank, group.size)) if is_read else []
 
     def _fetch(self, ranges: Iterable[ByteRange]) -> None:
         """Begin to read them, as room becomes free.

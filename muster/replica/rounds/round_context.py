@@ -9,8 +9,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from math import inf
 from threading import Event
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from muster.contract.run.commit import HOME, Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
@@ -22,6 +23,10 @@ from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.store.read_ahead import ByteRange, ReadAhead
 from muster.replica.store.transport import Store
 from muster.replica.wire.blocks import CONNECTIONS, Buffers
+
+if TYPE_CHECKING:
+    from muster.replica.rounds.contribution import Contribution
+    from muster.replica.rounds.reduction import Reduction
 
 POLL_FIRST_SECONDS = 0.01
 POLL_MAX_SECONDS = 1.0
@@ -80,6 +85,26 @@ class Stops:
             self.trainer.set()
 
 
+class Places(Protocol):
+    """How the rounds of a run over several places become means; an option has it (the seam `replica.places`)."""
+
+    @property
+    def place(self) -> str:
+        """That of this process."""
+
+    @property
+    def near(self) -> Store:
+        """Where the values of the place's contributions lie: objects of the same keys as in the run's bucket."""
+
+    def coded(self, far: str) -> Places:
+        """With the codec `far` of what crosses from one place to another; empty: that of the run."""
+
+    def reduction(
+        self, context: RoundContext, commit: Commit, mine: Contribution | None, own: Contribution | None
+    ) -> Reduction:
+        """As `Reduction`."""
+
+
 @dataclass(frozen=True)
 class RoundContext:
     """What a round needs: the store, the run's rules, and this process's means.
@@ -98,6 +123,7 @@ class RoundContext:
         fragments: into how many fragments the model is cut.
         suspicions: reports a rank on a cluster that a round misses.
         ahead: has what was read of the store while the trainer was imported; None: nothing was.
+        places: how rounds are reduced that several places have a part in; None: the run has one place.
     """
 
     store: Store
@@ -120,6 +146,17 @@ class RoundContext:
     fragments: int = 1
     suspicions: Suspicions = NO_SUSPICIONS
     ahead: ReadAhead | None = None
+    places: Places | None = None
+
+    @property
+    def place(self) -> str:
+        """Where this process trains."""
+        return HOME if self.places is None else self.places.place
+
+    @property
+    def values(self) -> Store:
+        """Where the values of this place's contributions lie, but for those in the contributions' own objects."""
+        return self.store if self.places is None else self.places.near
 
     def stream(self, wanted: ByteRange, sizes: tuple[int, int]) -> Iterator[memoryview]:
         """As `Store.stream`; what was read ahead is not read again."""

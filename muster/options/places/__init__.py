@@ -1,0 +1,1 @@
+"""Places: one run over several regions and accounts."""
