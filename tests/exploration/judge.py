@@ -85,17 +85,31 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         applied = world.means.get(round_)
         if applied is None:
             continue
-        average = sum(member.weight for member in commit.members) / len(commit.members)
-        first, *others = (
-            values * np.float32(member.weight / average) for member, values in zip(commit.members, given, strict=True)
-        )
         # A codec that loses something has rounded the mean again, but for what is exact.
         exact = commit.exact if codec_named(world.setting.codec).loses else commit.count
         place = commit.count - exact
-        if not applied.agree(place, (sum(others, first) * np.float32(1 / len(commit.members)))[place:]):
+        if not applied.agree(place, _mean_of(commit, given)[place:]):
             found.append(f"round {round_} is not the mean of what its commit names")
     found += [f"round {round_} was applied and never committed" for round_ in world.means.keys() - commits.keys()]
     return found
+
+
+def _mean_of(commit: Commit, given: Sequence[Floats]) -> Floats:
+    """The mean: of each place in the order of ranks, and of the places in the order of their names."""
+    places = sorted({member.place for member in commit.members})
+    values, weights = [], []
+    for place in places:
+        here = [number for number, member in enumerate(commit.members) if member.place == place]
+        weights.append(sum(commit.members[number].weight for number in here))
+        values.append(_weighted([given[number] for number in here], [commit.members[number].weight for number in here]))
+    return values[0] if len(places) == 1 else _weighted(values, weights)
+
+
+def _weighted(given: Sequence[Floats], weights: Sequence[float]) -> Floats:
+    average = sum(weights) / len(weights)
+    first, *others = (values * np.float32(weight / average) for weight, values in zip(weights, given, strict=True))
+    mean: Floats = sum(others, first) * np.float32(1 / len(given))
+    return mean
 
 
 def _other_norms(commit: Commit, given: Sequence[Floats]) -> list[str]:
@@ -150,7 +164,8 @@ def _is_declined(world: World, key: str) -> bool:
 
 
 def _is_damaged(world: World, key: str) -> bool:
-    return world.store.written.get(key, world.sound[key]) != world.sound[key]
+    buckets = (world.store, *world.near.values())
+    return any(bucket.written.get(key, world.sound[key]) != world.sound[key] for bucket in buckets)
 
 
 def _failures(world: World) -> list[str]:

@@ -23,7 +23,7 @@ class Event:
     the next attempt (`reruns`), or is a restart in the same one, and starts `after_seconds`. Or they are told to stop
     (SIGTERM), perhaps because their seat is closed, stall, cannot reach S3 for some seconds, or one process of the
     replica dies alone (`loses`). The steps may be those of another rank (`counted`), and may count from the commit of a
-    round on (`committed`).
+    round on (`committed`). A place may be parted from the run's bucket for some `seconds` (`parts`).
     """
 
     step: int
@@ -39,6 +39,8 @@ class Event:
     cuts_off: float = 0.0
     committed: int = 0
     loses: int | None = None
+    parts: str = ""
+    seconds: float = 0.0
 
 
 _TRAINERS: dict[str, Trainer] = {
@@ -129,6 +131,8 @@ def _is_due(world: World, event: Event) -> bool:
 def _happen(world: World, event: Event) -> None:
     if event.closes:
         world.close(event.rank)
+    if event.parts:
+        world.part(event.parts, event.seconds)
     for process in [process for process in world.living if process.rank == event.rank]:
         if event.kills:
             world.kill(process)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
 
+from muster.contract.run.commit import HOME
 from muster.replica.wire.binary_format import HEADER_BYTES
 from tests.exploration.activities import current
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 EPOCH_SECONDS = 1_800_000_000  # when S3's clock shows zero
 PAGE_KEYS = 3  # S3: 1,000
-CHECKSUMMED = ("contributions/", "reduced/", "snapshots/")  # TLS alone protects the others in transit
+HOME_BUCKET = "bucket"
+CHECKSUMMED = ("contributions/", "reduced/", "sums/", "snapshots/")  # TLS alone protects the others in transit
 # What obstore's errors say.
 BROKEN = "the connection ended in the middle of the body"
 SLOW_DOWN = "Server returned non-2xx status code: 503 Service Unavailable: <Code>SlowDown</Code>"
@@ -111,10 +113,11 @@ class Answer:
 class Wire:
     """S3 as one process reaches it: every request is a step of the schedule, and may fail."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, process: Process, name: str) -> None:
+        self._process, self._name = process, name
         self._world = process.world
-        self._bucket = process.world.store
+        self._is_home = name == HOME_BUCKET
+        self._bucket = process.world.store if self._is_home else process.world.near[name]
         self._damaged: Counter[str] = Counter()
         self._hidden: str | None = None
 
@@ -124,7 +127,9 @@ class Wire:
         world = self._world
         if world.overtakes(self._process, path):
             current().pause(f"create {path}")
-        stored = world.spoils(path, bytes(body))
+        if self._is_home:
+            world.cross(self._process, path, len(body), up=True)
+        stored = world.spoils(path, bytes(body), self._name)
         fault = world.fault(self._process, ("503", "409", "answer lost", "late"))
         if fault == "409" and not replaces and not self._bucket.exists(path):
             raise AlreadyExistsError(CONFLICT)
@@ -133,10 +138,10 @@ class Wire:
         if fault == "409":
             raise GenericError(CONFLICT)
         if fault == "late":
-            world.expect_late(self._process, path, stored)
+            world.expect_late(self._process, path, stored, self._bucket)
             raise GenericError(TIMED_OUT)
         created = self._bucket.put(path, stored, replaces=replaces)
-        if created:
+        if created and self._is_home:
             world.created(self._process, path)
         if fault == "answer lost":
             raise GenericError(LOST)
@@ -166,6 +171,8 @@ class Wire:
             # In the header if it was asked for alone, else in the last value.
             at = min(40, len(body) - 1) if start == 0 and stop <= HEADER_BYTES else len(body) - 1
             body = body[:at] + bytes([body[at] ^ 16]) + body[at + 1 :]
+        if self._is_home:
+            self._world.cross(self._process, path, len(body), up=False)
         return Answer(stored, body, fault == "broken body")
 
     def head(self, path: str) -> Meta:
@@ -204,10 +211,14 @@ class Wire:
             self._bucket.delete(path)
 
     def _request(self, label: str) -> None:
-        process = self._process
-        current().pause(label)
+        process, world = self._process, self._world
+        is_far = self._is_home and process.place != HOME
+        latency = world.setting.latency_seconds
+        label = label if self._is_home else f"{label} in {self._name}"
+        current().pause(label, world.seconds + latency if is_far and latency else None)
         process.asked(label)
-        if process.is_cut_off:
+        if process.is_cut_off or (is_far and world.seconds < world.parted_until.get(process.place, 0.0)):
+            process.was_cut_off = True
             raise GenericError(UNREACHABLE)
 
     def _found(self, path: str) -> Stored:

@@ -105,4 +105,4 @@ def _setting_problems(kwargs: Mapping[str, JsonValue]) -> Iterator[Problem]:
 def _codec_problems(codec: Mapping[str, JsonValue]) -> Iterator[Problem]:
     """Problems of a codec for each of both ways: within a place (near), and from one place to another (far)."""
     if codec.keys() != {"near", "far"} or not all(isinstance(value, str) for value in codec.values()):
-        yield Problem("kwargs.codec", repr(dict(codec)), "correct it", "{near: CODEC, far: CODEC}, or one codec for both")
+        yield Problem("kwargs.codec", repr(dict(codec)), "correct it", "{near: …, far: …}, or one codec for both")

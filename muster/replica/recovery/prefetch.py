@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
-from muster.contract.run.commit import HOME
 from muster.replica.codecs import codec_named
 from muster.replica.parts.cut import Cut
 from muster.replica.replica_errors import StoppedError
@@ -117,8 +116,8 @@ class Prefetch:
                 continue
             round_ += 1
             self._fetch(newest)
-            # Elsewhere than at home the place has copies.
-            is_read = not commit.void and context.place == HOME
+            # Over several places the means have other bytes, and each place has copies of them.
+            is_read = not commit.void and context.places is None
             newest = list(ReducedShards(context, commit).ranges(group.rank, group.size)) if is_read else []
 
     def _fetch(self, ranges: Iterable[ByteRange]) -> None:

@@ -66,14 +66,12 @@ class Keeper:
         self._complete: set[int] = set()
         self._swept = 0
         self._reduced = 0  # the most shards that a mean may have had: fragments differ in size
-        self._places: set[str] = set()
 
     def keep(self, commit: Commit) -> None:
         """Complete the newest state if this process is the round's keeper; delete data that no replica needs."""
         members = [member.rank for member in commit.keepers]
         is_keeper = members[commit.round % len(members)] == self.rank
         replicas = len(commit.epochs)
-        self._places |= {member.place for member in commit.members}
         self._reduced = max(self._reduced, most_shards(commit, self._states.context.codec, replicas))
         rounds = self._states.rounds(commit.round - 1)
         limit = horizon(commit, (round_ for round_ in rounds if self._is_complete(round_, is_keeper)))
@@ -103,7 +101,7 @@ class Keeper:
         """
         ends = [*_ends_of_rounds(limit, places), *((self._states.folder(place), limit) for place in places)]
         if self._states.context.places is not None:
-            ends += [(rendezvous_keys.sums_of(at, place), limit + 1) for place in places for at in sorted(self._places)]
+            ends += [(rendezvous_keys.sums_of(place), limit + 1) for place in places]
         self._delete(self._states.context.store, limit, ends)
 
     def _sweep_near(self, limit: int, places: range) -> None:

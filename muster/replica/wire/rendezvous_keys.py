@@ -61,14 +61,14 @@ def finding(rule: str, number: str) -> str:
     return f"{COMMITS}finding-{rule}-{number}.json"
 
 
-def sums_of(place: str, shard: int) -> str:
-    """One shard of what the contributions of a place have come to, of all rounds."""
-    return f"{SUMS}{place}/{shard:05d}/"
+def sums_of(shard: int) -> str:
+    """One shard of what the contributions of a place have come to, of all places and rounds."""
+    return f"{SUMS}{shard:05d}/"
 
 
 def place_sum(place: str, round_: int, members: str, shard: int) -> str:
     """One shard of a place's sum. `members`: the digest of those whose contributions it has, of any revision."""
-    return f"{sums_of(place, shard)}{round_:08d}-{members}"
+    return f"{sums_of(shard)}{round_:08d}-{place}-{members}"
 
 
 def reduced_of(shard: int) -> str:
