@@ -159,7 +159,7 @@ def with_seats(rng: random.Random, plan: Plan) -> Plan:
 
 
 def with_places(rng: random.Random, plan: Plan) -> Plan:
-    """The plan over two or three places. Sometimes one is parted from the run's bucket, or stalls as a whole, or dies."""
+    """The plan over two or three places. Sometimes one is parted from the run's bucket, stalls as a whole, or dies."""
     setting = plan.setting
     places = rng.choice([PLACES[:2], PLACES, PLACES[1:]])
     where = tuple(rng.choice(places) for _ in range(setting.replicas))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from muster.contract.run.commit import Commit
+from muster.contract.run.commit import HOME, Commit
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Floats
 from muster.replica.replica_errors import (
@@ -20,6 +20,7 @@ from muster.replica.store.s3_store import TRIES
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES, decode_header
+from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import ContributionHeader
 from tests.exploration.activities import Killed
 from tests.exploration.world import FOR_EVER, Process, World, ended_well
@@ -110,6 +111,21 @@ def _weighted(given: Sequence[Floats], weights: Sequence[float]) -> Floats:
     first, *others = (values * np.float32(weight / average) for weight, values in zip(weights, given, strict=True))
     mean: Floats = sum(others, first) * np.float32(1 / len(given))
     return mean
+
+
+def crossed_too_much(world: World) -> list[str]:
+    """Where nothing goes wrong each place sends and receives a mean's bytes, and twice the others' share of it where
+    home makes none of it; whatever the number of replicas."""
+    found = []
+    for (place, round_, up), crossed in world.crossed.items():
+        commit = world.last_commit(round_)
+        places = {member.place for member in commit.members}
+        share = 1.0 if HOME in places or up else 2 * (len(places) - 1) / len(places)
+        blocks = Blocks(commit.count, codec_named(world.setting.codec).for_mean(len(commit.members)), commit.exact)
+        most = 1.05 * share * blocks.number * blocks.record_bytes
+        if crossed > most:
+            found.append(f"{place} moves {crossed} bytes {'up' if up else 'down'} in round {round_}, not {most:g}")
+    return found
 
 
 def _other_norms(commit: Commit, given: Sequence[Floats]) -> list[str]:

@@ -21,14 +21,14 @@ from greenlet import getcurrent
 from muster.contract.run.commit import HOME, Commit
 from muster.contract.run.notices import NOTICES, Notice, NoticeKind
 from muster.contract.spec.policies import OnEarlyFinish
-from muster.options.places.replica.two_levels import RoundsOfPlaces
+from muster.options import offers
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
 from muster.replica.group.board import InnerGroup
 from muster.replica.replica_errors import DivergedError, FencedError, GroupError, StoppedError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.quorum import Quorum, needed_of
-from muster.replica.rounds.round_context import RoundContext, Stops
+from muster.replica.rounds.round_context import OfferedPlaces, RoundContext, Stops
 from muster.replica.rounds.suspicions import Suspicions
 from muster.replica.store.checkpoints import State
 from muster.replica.store.pace import Pace
@@ -363,7 +363,8 @@ class Process:
             context = replace(context, trained_by=RUN, on_early_finish=setting.on_early_finish)
             if setting.where:
                 near = store if self.place == HOME else S3ObjectStore(self.place, "", Pace(setting.timeout_seconds))
-                context = replace(context, places=RoundsOfPlaces(self.place, near))
+                offer = next(offers("replica.places", OfferedPlaces))
+                context = replace(context, places=offer.open(self.place, near))
             if setting.clusters:
                 place = S3ObjectStore("bucket", f"{NOTICES}{RUN}/")
                 context = replace(context, suspicions=Suspicions(place, RUN, setting.clusters))
@@ -591,6 +592,7 @@ class World:
             self.seen["an amendment is created"] += 1
             amendment = Commit.from_json(self.store.written[key], key)
             self.seen["a round is void"] += amendment.void
+            self._judge_late(amendment)
             self._judge_members(amendment)
         if key.startswith(NOTICES):
             self._judge_notice(key)
@@ -602,6 +604,17 @@ class World:
             self._shards.setdefault(round_of(key), []).append(key)
         if key.startswith(rendezvous_keys.COMMITS):
             self._judge_commit(Commit.from_json(self.store.written[key], key), looks or process.looks)
+
+    def _judge_late(self, amendment: Commit) -> None:
+        """An amendment leaves out whole places that are late, and none that alone has a part in a round of several."""
+        body = self.store.written[rendezvous_keys.commit(amendment.round, amendment.revision - 1)]
+        before = Commit.from_json(body, "commit")
+        late = {member.place for member in before.members if member.rank in set(amendment.absent) - set(before.absent)}
+        if late:
+            self.seen["a place is late"] += 1
+        gone = {member.rank for member in before.members if member.place in late} - set(amendment.absent)
+        if gone:
+            self.breaks(f"round {amendment.round} keeps ranks {sorted(gone)} of places that are late: {sorted(late)}")
 
     def _judge_commit(self, commit: Commit, looks: ClaimLooks) -> None:
         round_ = commit.round
@@ -673,7 +686,7 @@ class World:
     def _judge_parts(self, key: str) -> None:
         """A contribution in parts is whole when others can see it."""
         header = decode_header(key, memoryview(self.sound[key]), ContributionHeader)
-        parts = header.member.objects or 0
+        parts = 0 if header.declined else header.member.objects or 0
         store = self.near.get(header.member.place, self.store)
         blocks = Blocks(header.count, codec_named(self.setting.codec), header.exact)
         missing = [

@@ -69,9 +69,7 @@ def reduced_mean(
         own = None
 
 
-def _reduction(
-    context: RoundContext, commit: Commit, mine: Contribution | None, own: Contribution | None
-) -> Reduction:
+def _reduction(context: RoundContext, commit: Commit, mine: Contribution | None, own: Contribution | None) -> Reduction:
     return (context.places.reduction if context.places else Reduction)(context, commit, mine, own)
 
 

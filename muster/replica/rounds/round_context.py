@@ -106,6 +106,16 @@ class Places(Protocol):
 
 
 @dataclass(frozen=True)
+class OfferedPlaces:
+    """What an option offers at the seam `replica.places`: how the rounds of a process at a place become means.
+
+    `open` takes the place, and the store where the values of its contributions lie: at home that of the run.
+    """
+
+    open: Callable[[str, Store], Places]
+
+
+@dataclass(frozen=True)
 class RoundContext:
     """What a round needs: the store, the run's rules, and this process's means.
 

@@ -9,7 +9,7 @@ average.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 
@@ -146,9 +146,9 @@ class MeanOfPlaces(ReducedShards):
         self.store = near or self.store
         self.sums = {name: PlaceSums(context, commit, name, far) for name in Roles(commit).places}
 
-    def say_late(self, shard: int, places: Sequence[str], sink: Sink) -> Look:
-        """State that a shard cannot be made because nothing has come from `places`, unless it is there. As `read`."""
-        header = self._header(shard).model_copy(update={"late": tuple(places)})
+    def say(self, shard: int, sink: Sink, rejected: tuple[Exclusion, ...] = (), late: tuple[str, ...] = ()) -> Look:
+        """State that a shard cannot be made, unless it is stored: nothing has come from the `late` places. As `read`."""
+        header = self._header(shard, rejected).model_copy(update={"late": late})
         create_once(self.store, self._key(shard), encode(self._key(shard), None, lambda _: header))
         return self.read(shard, sink)
 

@@ -32,6 +32,7 @@ from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.reduced_shards import Look
 from muster.replica.rounds.reduction import Reduction
 from muster.replica.rounds.round_context import Polling, RoundContext, log
+from muster.replica.rounds.weighted_mean import Rejection
 from muster.replica.store.transport import Store
 
 # For so many times the time that others get to take a shard over a place's sum is waited for.
@@ -126,7 +127,18 @@ class TwoLevels(Reduction):
             self._own = self._values if self._distance(shard) == 0 else None
             super()._make(shard, room)
         else:
+            self._make_sum(shard, room)
+
+    def _make_sum(self, shard: int, room: Callable[[int], Payload]) -> None:
+        """Store this place's sum of a shard.
+
+        Raises:
+            Rejection: it cannot be made. Who reads the mean alone finds that stated in its place.
+        """
+        try:
             self._mean.sums[self._place].make(shard, lambda *_: None, self._own, room)
+        except Rejection as answer:
+            self._mean.say(shard, self._sink(shard), answer.rejected)
 
     def _help(self, missing: list[int], *, timed_out: bool) -> list[int]:
         mine = [shard for shard in missing if self._is_maker(shard)]
@@ -200,7 +212,7 @@ class TwoLevels(Reduction):
                 raise RoundGoneError(self._commit.round)
             return True
         log.warning("round=%d event=late-place shard=%d places=%s", self._commit.round, shard, late or [maker])
-        return self._mean.say_late(shard, late or [maker], self._sink(shard)) is Look.READ
+        return self._mean.say(shard, self._sink(shard), late=tuple(late or [maker])) is Look.READ
 
     @property
     def _patience(self) -> float:
