@@ -147,7 +147,7 @@ class MeanOfPlaces(ReducedShards):
         self.sums = {name: PlaceSums(context, commit, name, far) for name in Roles(commit).places}
 
     def say(self, shard: int, sink: Sink, rejected: tuple[Exclusion, ...] = (), late: tuple[str, ...] = ()) -> Look:
-        """State that a shard cannot be made, unless it is stored: nothing has come from the `late` places. As `read`."""
+        """State that a shard cannot be made, unless it is stored: nothing came from the `late` places. As `read`."""
         header = self._header(shard, rejected).model_copy(update={"late": late})
         create_once(self.store, self._key(shard), encode(self._key(shard), None, lambda _: header))
         return self.read(shard, sink)

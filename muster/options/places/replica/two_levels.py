@@ -28,6 +28,7 @@ from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec, Payload
 from muster.replica.free_memory import pages
 from muster.replica.replica_errors import RoundGoneError
+from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.reduced_shards import Look
 from muster.replica.rounds.reduction import Reduction
@@ -197,6 +198,7 @@ class TwoLevels(Reduction):
         clock, maker = self._context.clock, self._roles.maker(shard)
         if not timed_out and clock.monotonic() < self._started + self._step:
             return False
+        self._follow()
         givers = [place for place in self._others if place != maker]
         self._look([shard], givers)
         late = [place for place in givers if (place, shard) not in self._known]
@@ -213,6 +215,20 @@ class TwoLevels(Reduction):
             return True
         log.warning("round=%d event=late-place shard=%d places=%s", self._commit.round, shard, late or [maker])
         return self._mean.say(shard, self._sink(shard), late=tuple(late or [maker])) is Look.READ
+
+    def _follow(self) -> None:
+        """Return if the round has no later revision. The shards of this one may never come, and say nothing of it to a
+        process that needs some of them alone.
+
+        Raises:
+            Rejection: it has.
+        """
+        commit = self._commit
+        later = read_commit(self._context, commit.round, commit.revision + 1)
+        if later is not None:
+            gone = {member.rank for member in commit.members} - {member.rank for member in later.members}
+            rejected = tuple(item for item in later.excluded if item not in commit.excluded)
+            raise Rejection(rejected, tuple(gone - {item.rank for item in rejected}))
 
     @property
     def _patience(self) -> float:
