@@ -172,7 +172,7 @@ def with_places(rng: random.Random, plan: Plan) -> Plan:
         place, step, seconds = rng.choice(places), rng.randrange(rng.choice(STEPS)), rng.choice([3.0, 15.0, 90.0])
         ranks = [rank for rank in range(setting.replicas) if where[rank] == place]
         kind = rng.choice(["parted", "dark", "lost", "rerun"])
-        if kind == "parted":
+        if kind == "parted" and setting.start is None:
             events.append(Event(step, 0, parts=place, seconds=seconds))
         elif kind == "dark":
             events += [Event(step, rank, stalls=seconds, counted=0) for rank in ranks]

@@ -120,6 +120,8 @@ def crossed_too_much(world: World) -> list[str]:
     for (place, round_, up), crossed in world.crossed.items():
         commit = world.last_commit(round_)
         places = {member.place for member in commit.members}
+        if len(commit.members) < world.setting.replicas:
+            continue
         share = 1.0 if HOME in places or up else 2 * (len(places) - 1) / len(places)
         blocks = Blocks(commit.count, codec_named(world.setting.codec).for_mean(len(commit.members)), commit.exact)
         most = 1.05 * share * blocks.number * blocks.record_bytes
@@ -168,6 +170,8 @@ def _excluded_without_reason(world: World, commits: dict[int, Commit]) -> list[s
                 continue
             if item.reason.startswith("the norm") and world.setting.outlier and world.setting.outlier[0] == item.rank:
                 world.seen["an outlier is excluded"] += 1
+                continue
+            if item.rank in world.lost and "gone" in item.reason:
                 continue
             if not any(_is_declined(world, key) or _is_damaged(world, key) for key in given):
                 found.append(f"round {round_} excludes rank {item.rank}, whose data are sound: {item.reason}")

@@ -9,6 +9,7 @@ from tests.exploration.judge import problems
 from tests.exploration.simulated import scaled
 from tests.exploration.trainers import train_arrays, train_diloco
 from tests.exploration.world import Choices, Process, Setting, Trainer, World
+from tests.support.rendezvous_keys import is_like
 
 STEPS_MAX = 30_000  # many times what any schedule needs that ends
 
@@ -168,6 +169,23 @@ def played(setting: Setting, choices: Choices | None = None) -> Iterator[World]:
         assert world.problems == []
     finally:
         world.end()
+
+
+def go_on(world: World, until: Callable[[], bool], holding: tuple[Process, ...] = ()) -> None:
+    """Let all but those held take steps, fairly, until something is the case."""
+    for _ in range(5_000):
+        if until():
+            return
+        living = [process for process in world.living if process not in holding]
+        assert living, "no process is left that could make it true"
+        world.take_step(fair(world, living))
+    message = "it never came"
+    raise AssertionError(message)
+
+
+def bring_before(world: World, process: Process, call: str) -> None:
+    """Stop `process` just before it makes `call`; the others go on meanwhile."""
+    go_on(world, lambda: is_like(process.label, call))
 
 
 class Delayed:

@@ -96,7 +96,6 @@ class Setting:
     where: tuple[str, ...] = ()  # the place of each rank; none: there is one place
     moves: bool = False  # whether a rerun trains at the next rank's place
     latency_seconds: float = 0.0  # of a request from another place to the run's bucket
-    loses: str = ""  # of these objects' names, as a pattern: a place's bucket loses them once they are there
     early: tuple[tuple[int, int], ...] = ()  # ranks whose trainers return after an earlier round, with that round
 
     def last_round(self, rank: int) -> int:
@@ -397,6 +396,7 @@ class World:
         self.store = Bucket(lambda: self.seconds)
         self.near = {place: Bucket(lambda: self.seconds) for place in set(setting.where) - {HOME}}
         self.parted_until: dict[str, float] = {}  # of places that cannot reach the run's bucket
+        self.lost: set[int] = set()  # ranks of which a place's bucket has lost what they gave
         self.crossed: Counter[tuple[str, int, bool]] = Counter()  # bytes of values by place, round, and whether up
         self.processes: list[Process] = []
         self.living: list[Process] = []
@@ -486,7 +486,7 @@ class World:
             and not process.killed
         ):
             self.seen["rerun after a failure"] += 1
-            self.timers.append((self.seconds, process.rank))
+            self.timers.append((max(self.seconds, self.parted_until.get(process.place, 0.0)), process.rank))
 
     def happen(self) -> None:
         """What is due by now: starts, and the effects of late requests."""

@@ -149,6 +149,8 @@ class ReducedShards:
                 self.repair(shard, sink)
             if found is not Look.MISSING:
                 return
+        else:
+            self._stored_now(shard, body)
         if rejected:
             raise Rejection(rejected)
 
@@ -276,6 +278,9 @@ class ReducedShards:
 
     def _mean(self, shard: int, mine: Contribution | None) -> WeightedMean:
         return WeightedMean(self._context, self._commit, self._which(shard), mine)
+
+    def _stored_now(self, shard: int, body: memoryview) -> None:
+        """Called once this process has stored a shard, or the statement in its place."""
 
     def _header(self, shard: int, rejected: tuple[Exclusion, ...] = ()) -> ReducedHeader:
         return ReducedHeader(

@@ -102,6 +102,8 @@ def _amend(context: RoundContext, amendment: Commit) -> Commit:
 class Reduction:
     """One revision of one round: which shards this process makes, reads or takes over, and when."""
 
+    _floor = TAKEOVER_FLOOR_SECONDS
+
     def __init__(
         self,
         context: RoundContext,
@@ -120,7 +122,7 @@ class Reduction:
         self._commit = commit
         self._own = own
         self._shards = ReducedShards(context, commit) if shards is None else shards
-        self._started, self._step = context.clock.monotonic(), TAKEOVER_FLOOR_SECONDS
+        self._started, self._step = context.clock.monotonic(), self._floor
         self._position = None if mine is None else _position(commit, mine.header.member)
         link = context.link
         self._held = self._shards.held_by(link.rank, link.size)
@@ -140,7 +142,7 @@ class Reduction:
         others = (shard % number for shard in range(begin, begin + number))
         missing = [shard for shard in others if shard not in made and self._needs(shard)]
         took = clock.monotonic() - started
-        self._step = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * took)
+        self._step = max(self._floor, TAKEOVER_FACTOR * took)
         self._started = clock.monotonic()
         # Many others take about as long as this process has, and their looks in vain would hold up each other.
         polling.reset(took if len(missing) > CONNECTIONS else 0.0)
@@ -148,6 +150,7 @@ class Reduction:
             missing = self._read_all(missing)
             # If the round was complete once, a second look that finds nothing means that its data are deleted.
             if missing and self._position is None and self._was_complete() and self._read_all(missing):
+                self._follow()
                 raise RoundGoneError(self._commit.round)
             missing = self._help(missing, timed_out=polling.left_seconds <= 0)
             if missing:
@@ -259,6 +262,19 @@ class Reduction:
     def _was_complete(self) -> bool:
         """Whether all shards existed once: a replica reads them all before it contributes to the next round."""
         return self._context.store.exists(rendezvous_keys.commit(self._commit.round + 1))
+
+    def _follow(self) -> None:
+        """Return if the round has no later revision. The shards of this one may never come, and say nothing of it to a
+        process that needs some of them alone.
+
+        Raises:
+            Rejection: it has.
+        """
+        commit = self._commit
+        later = read_commit(self._context, commit.round, commit.revision + 1)
+        if later is not None:
+            rejected = tuple(item for item in later.excluded if item not in commit.excluded)
+            raise Rejection(rejected, tuple(sorted(set(later.absent) - set(commit.absent))))
 
     def _distance(self, shard: int) -> int:
         """How many members take over `shard` before this process does; 0 for its owner.

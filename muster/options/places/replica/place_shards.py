@@ -133,17 +133,16 @@ class PlaceSums(ReducedShards):
 
 
 class MeanOfPlaces(ReducedShards):
-    """The shards of the mean of a round, made of the places' sums; in the run's bucket, or as a place has copies."""
+    """The shards of the mean of a round, made of the places' sums."""
 
     def __init__(
-        self, context: RoundContext, commit: Commit, place: str, far: Codec | None, near: Store | None = None
+        self, context: RoundContext, commit: Commit, place: str, far: Codec | None, near: Store | None
     ) -> None:
-        """For a process at `place`. `near`: where the copies are that are read; None: those in the run's bucket are."""
+        """For a process at `place`. `near`: the place's bucket, which gets copies; None at home."""
         super().__init__(context, commit)
         self._codec = far or self._codec
         self._place, self._near = place, near
-        self._copies: dict[int, Store] = {}  # of shards that are being read: where they are copied to
-        self.store = near or self.store
+        self._carried: set[int] = set()  # shards of which a copy is stored while they are read
         self.sums = {name: PlaceSums(context, commit, name, far) for name in Roles(commit).places}
 
     def say(self, shard: int, sink: Sink, rejected: tuple[Exclusion, ...] = (), late: tuple[str, ...] = ()) -> Look:
@@ -152,17 +151,16 @@ class MeanOfPlaces(ReducedShards):
         create_once(self.store, self._key(shard), encode(self._key(shard), None, lambda _: header))
         return self.read(shard, sink)
 
-    def carry(self, shard: int, sink: Sink, near: Store) -> Look:
-        """As `read`, of a whole shard; and store a copy in `near`."""
-        self._copies[shard] = near
+    def carry(self, shard: int, sink: Sink) -> Look:
+        """As `read`, of a whole shard; and store a copy in the place's bucket."""
+        self._carried.add(shard)
         try:
             return self.read(shard, sink)
         except Rejection:
-            key = self._key(shard)
-            _store_copy(near, key, bytes(self.store.read(key).body))
+            self._stored_now(shard, self.store.read(self._key(shard)).body)
             raise
         finally:
-            del self._copies[shard]
+            self._carried.discard(shard)
 
     def repair(self, shard: int, sink: Sink) -> None:
         """As that of a round at one place, where this place has made the shard: no other has its contributions."""
@@ -207,13 +205,27 @@ class MeanOfPlaces(ReducedShards):
                 raise answer from None
             raise
 
-    def _stream(self, wanted: ByteRange, sizes: tuple[int, int]) -> Iterator[memoryview]:
-        shard = int(wanted.key.split("/")[1])
+    def _stored_now(self, shard: int, body: memoryview) -> None:
         if self._near is not None:
-            return self._near.stream(wanted.key, wanted.start, wanted.stop, sizes=sizes)
+            _store_copy(self._near, self._key(shard), body)
+
+    def _stream(self, wanted: ByteRange, sizes: tuple[int, int]) -> Iterator[memoryview]:
         pieces = super()._stream(wanted, sizes)
-        near = self._copies.get(shard)
-        return pieces if near is None else _copied(pieces, near, wanted.key, self._size(self._blocks_of(shard)))
+        shard = next((shard for shard in self._carried if self._key(shard) == wanted.key), None)
+        if shard is None or self._near is None:
+            return pieces
+        return _copied(pieces, self._near, wanted.key, self._size(self._blocks_of(shard)))
+
+
+class Copies(MeanOfPlaces):
+    """The copies of the mean's shards that a place has in its bucket."""
+
+    def __init__(self, context: RoundContext, commit: Commit, place: str, far: Codec | None, near: Store) -> None:
+        super().__init__(context, commit, place, far, near)
+        self.store = near
+
+    def _stream(self, wanted: ByteRange, sizes: tuple[int, int]) -> Iterator[memoryview]:
+        return self.store.stream(wanted.key, wanted.start, wanted.stop, sizes=sizes)
 
 
 def _copied(pieces: Iterator[memoryview], near: Store, key: str, size: int) -> Iterator[memoryview]:

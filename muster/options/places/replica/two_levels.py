@@ -22,13 +22,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from muster.contract.run.commit import HOME, Commit
-from muster.options.places.replica.place_shards import MeanOfPlaces
+from muster.options.places.replica.place_shards import Copies, MeanOfPlaces
 from muster.options.places.replica.roles import Roles
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec, Payload
 from muster.replica.free_memory import pages
 from muster.replica.replica_errors import RoundGoneError
-from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.reduced_shards import Look
 from muster.replica.rounds.reduction import Reduction
@@ -36,8 +35,10 @@ from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.weighted_mean import Rejection
 from muster.replica.store.transport import Store
 
+# Who takes over sooner for a carrier that is only slow moves its bytes over the long way once more.
+TAKEOVER_FLOOR_SECONDS = 4.0
 # For so many times the time that others get to take a shard over a place's sum is waited for.
-PATIENCE_STEPS = 4
+PATIENCE_STEPS = 3
 # And for so many times as long as it took in the rounds before. A slow way is no dark place.
 PATIENCE_FACTOR = 2.0
 ROUNDS_SEEN = 16
@@ -72,6 +73,8 @@ class RoundsOfPlaces:
 class TwoLevels(Reduction):
     """One revision of one round over several places."""
 
+    _floor = TAKEOVER_FLOOR_SECONDS
+
     def __init__(
         self,
         places: RoundsOfPlaces,
@@ -80,13 +83,11 @@ class TwoLevels(Reduction):
         mine: Contribution | None,
         own: Contribution | None,
     ) -> None:
-        self._mean = MeanOfPlaces(context, commit, places.place, places.far)
+        near = None if places.place == HOME else places.near
+        self._mean = MeanOfPlaces(context, commit, places.place, places.far, near)
         super().__init__(context, commit, mine, own, self._mean)
         self._places, self._place, self._roles = places, places.place, Roles(commit)
-        self._near = None if self._place == HOME else places.near
-        self._copies = self._mean
-        if self._near is not None:
-            self._copies = MeanOfPlaces(context, commit, self._place, places.far, self._near)
+        self._copies = None if near is None else Copies(context, commit, self._place, places.far, near)
         self._values = own
         member = None if mine is None else mine.header.member
         self._rank = member.rank if member is not None and member in commit.members else None
@@ -94,6 +95,7 @@ class TwoLevels(Reduction):
         self._known: set[tuple[str, int]] = set()  # sums that are stored
         self._ready: dict[int, float] = {}  # when all sums of a shard were seen
         self._brought: dict[int, float] = {}  # when a shard of the mean was seen in the run's bucket
+        self._looked: set[int] = set()  # shards of which a copy was looked for
         self._heard = self._started  # when the last sum was seen
 
     def gather(self, polling: Polling) -> None:
@@ -202,7 +204,7 @@ class TwoLevels(Reduction):
         givers = [place for place in self._others if place != maker]
         self._look([shard], givers)
         late = [place for place in givers if (place, shard) not in self._known]
-        since = self._heard if late else self._ready.get(shard, clock.monotonic())
+        since = self._heard if late or not givers else self._ready[shard]
         is_first = self._rank is not None and (not late or maker == self._place)
         if not late and maker == self._place:
             return False
@@ -211,24 +213,11 @@ class TwoLevels(Reduction):
             return False
         if self._was_complete():
             if self._read_all([shard]):
+                self._follow()
                 raise RoundGoneError(self._commit.round)
             return True
         log.warning("round=%d event=late-place shard=%d places=%s", self._commit.round, shard, late or [maker])
         return self._mean.say(shard, self._sink(shard), late=tuple(late or [maker])) is Look.READ
-
-    def _follow(self) -> None:
-        """Return if the round has no later revision. The shards of this one may never come, and say nothing of it to a
-        process that needs some of them alone.
-
-        Raises:
-            Rejection: it has.
-        """
-        commit = self._commit
-        later = read_commit(self._context, commit.round, commit.revision + 1)
-        if later is not None:
-            gone = {member.rank for member in commit.members} - {member.rank for member in later.members}
-            rejected = tuple(item for item in later.excluded if item not in commit.excluded)
-            raise Rejection(rejected, tuple(gone - {item.rank for item in rejected}))
 
     @property
     def _patience(self) -> float:
@@ -239,18 +228,19 @@ class TwoLevels(Reduction):
     def _read(self, shard: int) -> Look:
         """From the place's copies. The owner brings the shard; another process does where the copy is late or damaged.
 
-        Who is no member of the round does not wait for it.
+        Who is no member of the round does not wait for it. And the owner may be late itself: it looks for a copy once.
         """
-        if self._near is None:
+        if self._copies is None:
             return super()._read(shard)
         is_carrier = self._distance(shard) == 0 and self._is_maker(shard)
-        if not is_carrier:
+        if not is_carrier or shard not in self._looked:
+            self._looked.add(shard)
             look = self._read_of(self._copies, shard)
-            if look is Look.READ or (look is Look.MISSING and not self._brings(shard)):
+            if look is Look.READ or (look is Look.MISSING and not is_carrier and not self._brings(shard)):
                 return look
         if not self._is_maker(shard):
             return super()._read(shard)
-        return self._mean.carry(shard, self._sink(shard), self._near)
+        return self._mean.carry(shard, self._sink(shard))
 
     def _brings(self, shard: int) -> bool:
         """Whether those before this process have had their time to bring a shard that is in the run's bucket."""
@@ -264,7 +254,7 @@ class TwoLevels(Reduction):
         return shard in self._brought and now >= self._brought[shard] + self._step * max(1, self._distance(shard))
 
     def _stored(self, shards: list[int]) -> list[int]:
-        if self._near is None:
+        if self._copies is None:
             return super()._stored(shards)
         home = {shard for shard in shards if self._distance(shard) == 0 or self._rank is None or self._is_due(shard)}
         near = [shard for shard in shards if shard not in home]
