@@ -127,8 +127,7 @@ class Wire:
         world = self._world
         if world.overtakes(self._process, path):
             current().pause(f"create {path}")
-        if self._is_home:
-            world.cross(self._process, path, len(body), up=True)
+        self._move(path, len(body), up=True)
         stored = world.spoils(path, bytes(body), self._name)
         fault = world.fault(self._process, ("503", "409", "answer lost", "late"))
         if fault == "409" and not replaces and not self._bucket.exists(path):
@@ -171,8 +170,7 @@ class Wire:
             # In the header if it was asked for alone, else in the last value.
             at = min(40, len(body) - 1) if start == 0 and stop <= HEADER_BYTES else len(body) - 1
             body = body[:at] + bytes([body[at] ^ 16]) + body[at + 1 :]
-        if self._is_home:
-            self._world.cross(self._process, path, len(body), up=False)
+        self._move(path, len(body), up=False)
         return Answer(stored, body, fault == "broken body")
 
     def head(self, path: str) -> Meta:
@@ -210,12 +208,20 @@ class Wire:
             self._world.deletes(path)
             self._bucket.delete(path)
 
+    def _move(self, path: str, size: int, *, up: bool) -> None:
+        world = self._world
+        if self._is_home:
+            world.cross(self._process, path, size, up=up)
+        until = world.moved(self._process, path, size, is_home=self._is_home, up=up)
+        if until > world.seconds:
+            current().pause(f"move {path}", until)
+
     def _request(self, label: str) -> None:
         process, world = self._process, self._world
         is_far = self._is_home and process.place != HOME
-        latency = world.setting.latency_seconds
+        latency = world.latency(process, is_home=self._is_home)
         label = label if self._is_home else f"{label} in {self._name}"
-        current().pause(label, world.seconds + latency if is_far and latency else None)
+        current().pause(label, world.seconds + latency if latency else None)
         process.asked(label)
         if process.is_cut_off or (is_far and world.seconds < world.parted_until.get(process.place, 0.0)):
             process.was_cut_off = True

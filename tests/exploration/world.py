@@ -440,6 +440,14 @@ class World:
         self.parted_until[place] = self.seconds + seconds
         self.seen["a place is parted from the run's bucket"] += 1
 
+    def latency(self, process: Process, *, is_home: bool) -> float:
+        """Seconds until a request of a process is answered: to the run's bucket, or to the place's."""
+        return self.setting.latency_seconds if is_home and process.place != HOME else 0.0
+
+    def moved(self, process: Process, path: str, size: int, *, is_home: bool, up: bool) -> float:
+        """When so many bytes have moved. Here they take no time."""
+        return self.seconds
+
     def cross(self, process: Process, path: str, size: int, *, up: bool) -> None:
         """Bytes move between a place and the run's bucket: of values those behind the headers."""
         if process.place != HOME and path.startswith((rendezvous_keys.SUMS, rendezvous_keys.REDUCED)):

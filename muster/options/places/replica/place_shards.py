@@ -10,7 +10,7 @@ average.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 
 from muster.contract.run.commit import Commit, Exclusion
@@ -35,6 +35,7 @@ from muster.replica.store.read_ahead import ByteRange
 from muster.replica.store.transport import (
     Bytes,
     Creation,
+    ObjectMissingError,
     Store,
     StoreDeniedError,
     StoreUnavailableError,
@@ -157,7 +158,8 @@ class MeanOfPlaces(ReducedShards):
         try:
             return self.read(shard, sink)
         except Rejection:
-            self._stored_now(shard, self.store.read(self._key(shard)).body)
+            with suppress(ObjectMissingError):  # deleted since
+                self._stored_now(shard, self.store.read(self._key(shard)).body)
             raise
         finally:
             self._carried.discard(shard)

@@ -96,7 +96,7 @@ class TwoLevels(Reduction):
         self._ready: dict[int, float] = {}  # when all sums of a shard were seen
         self._brought: dict[int, float] = {}  # when a shard of the mean was seen in the run's bucket
         self._looked: set[int] = set()  # shards of which a copy was looked for
-        self._heard = self._started  # when the last sum was seen
+        self._heard = self._started  # when the last sum of another place was seen
 
     def gather(self, polling: Polling) -> None:
         """As at one place; learns how long the others' sums take."""
@@ -169,8 +169,8 @@ class TwoLevels(Reduction):
         stored = self._context.side_by_side(lambda sum_: self._mean.sums[sum_[0]].is_stored(sum_[1]), unknown)
         found = {sum_ for sum_, is_there in zip(unknown, stored, strict=True) if is_there}
         now = self._context.clock.monotonic()
-        if found:
-            self._known |= found
+        self._known |= found
+        if any(place != self._place for place, _ in found):
             self._heard = now
         for shard in shards:
             if all((place, shard) in self._known for place in places):
