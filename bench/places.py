@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from unittest.mock import patch
 
 from bench.table import Row
 from muster.replica.codecs import FP32
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Floats
 from muster.replica.wire.blocks import Blocks
+from tests.exploration import simulated_s3
 from tests.exploration.judge import problems
 from tests.exploration.schedules import fair
 from tests.exploration.simulated import scaled, simulated
@@ -120,7 +122,7 @@ def _trained(places: int, replicas: int, links: Links, *, flat: bool = False) ->
     )
     aim = size.number * size.record_bytes // 16  # 16 MiB of 256
     setting = replace(setting, shard_bytes=aim, where=() if flat else where)
-    with simulated(), scaled(setting):
+    with simulated(), scaled(setting), patch.object(simulated_s3, "PAGE_KEYS", 1000):
         world = Linked(setting, where, links)
         for rank in range(replicas):
             world.start(rank)

@@ -188,7 +188,7 @@ class Reduction:
             for shard in own:
                 self._make(shard, partial(self._context.buffers.take, "reduced-0"))
             return
-        at_once = min(len(own), max(MADE_AT_ONCE, CONNECTIONS // len(self._commit.members)))
+        at_once = min(len(own), self._made_at_once)
         rooms: SimpleQueue[str] = SimpleQueue()
         for number in range(at_once):
             rooms.put(f"reduced-{number}")
@@ -205,6 +205,10 @@ class Reduction:
         with ThreadPoolExecutor(at_once, "reduce") as makers:
             for _ in makers.map(make, own):
                 pass
+
+    @property
+    def _made_at_once(self) -> int:
+        return max(MADE_AT_ONCE, CONNECTIONS // len(self._commit.members))
 
     def _make(self, shard: int, room: Callable[[int], Payload] = pages) -> None:
         self._shards.make(shard, self._sink(shard), self._own, room)

@@ -34,6 +34,7 @@ from muster.replica.rounds.reduction import Reduction
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.weighted_mean import Rejection
 from muster.replica.store.transport import Store
+from muster.replica.wire.blocks import CONNECTIONS
 
 # Who takes over sooner for a carrier that is only slow moves its bytes over the long way once more.
 TAKEOVER_FLOOR_SECONDS = 4.0
@@ -96,10 +97,12 @@ class TwoLevels(Reduction):
         self._ready: dict[int, float] = {}  # when all sums of a shard were seen
         self._brought: dict[int, float] = {}  # when a shard of the mean was seen in the run's bucket
         self._looked: set[int] = set()  # shards of which a copy was looked for
+        self._polling: Polling | None = None
         self._heard = self._started  # when the last sum of another place was seen
 
     def gather(self, polling: Polling) -> None:
         """As at one place; learns how long the others' sums take."""
+        self._polling = polling
         super().gather(polling)
         if self._ready:
             self._places.waits.append(max(self._ready.values()) - self._started)
@@ -110,6 +113,11 @@ class TwoLevels(Reduction):
 
     def _distance(self, shard: int) -> int:
         return self._distances[shard]
+
+    @property
+    def _made_at_once(self) -> int:
+        # Each waits for the long way.
+        return CONNECTIONS
 
     def _makes_mean(self, shard: int) -> bool:
         """Whether this process's place makes a shard of the mean; else it gives its sum, if it has a part in it."""
@@ -172,6 +180,9 @@ class TwoLevels(Reduction):
         self._known |= found
         if any(place != self._place for place, _ in found):
             self._heard = now
+            if self._polling is not None:
+                # The others' sums come one after another.
+                self._polling.reset()
         for shard in shards:
             if all((place, shard) in self._known for place in places):
                 self._ready.setdefault(shard, now)
@@ -256,7 +267,8 @@ class TwoLevels(Reduction):
     def _stored(self, shards: list[int]) -> list[int]:
         if self._copies is None:
             return super()._stored(shards)
-        home = {shard for shard in shards if self._distance(shard) == 0 or self._rank is None or self._is_due(shard)}
+        home = [shard for shard in shards if self._distance(shard) == 0 or self._rank is None or self._is_due(shard)]
         near = [shard for shard in shards if shard not in home]
-        found = {*(self._mean.stored(sorted(home)) if home else ()), *(self._copies.stored(near) if near else ())}
+        # A listing at home costs one more way there.
+        found = {*(super()._stored(home) if len(home) > CONNECTIONS else home), *self._copies.stored(near)}
         return [shard for shard in shards if shard in found]
