@@ -2,8 +2,7 @@
 
 The replicas' own code runs on the simulated S3 of the exploration. A request takes the latency of its way, and its
 bytes share the links of the place, one after another; in a region each connection carries 85 MB/s. What the processors
-do takes no time, and an object is used once all of it is there: the real store sends and sums while it receives. The
-model is small: its bytes stand for those of 256 MiB, and headers for none.
+do takes no time. The model is small: its bytes stand for those of 256 MiB, and headers for none.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from unittest.mock import patch
 
 from bench.table import Row
 from muster.replica.codecs import FP32
-from muster.replica.wire import rendezvous_keys
+from muster.replica.wire import blocks, rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Floats
 from muster.replica.wire.blocks import Blocks
 from tests.exploration import simulated_s3
+from tests.exploration.activities import Activity, current
 from tests.exploration.judge import problems
 from tests.exploration.schedules import fair
 from tests.exploration.simulated import scaled, simulated
@@ -52,10 +52,11 @@ class Linked(World):
     def __init__(self, setting: Setting, where: tuple[str, ...], links: Links) -> None:
         super().__init__(setting, train_arrays)
         self._where, self._links = where, links
-        blocks = Blocks(setting.count, FP32)
-        self._record_bytes = blocks.record_bytes
-        self._scale = _MODEL_BYTES / (blocks.number * blocks.record_bytes)
+        cut = Blocks(setting.count, FP32)
+        self._record_bytes = cut.record_bytes
+        self._scale = _MODEL_BYTES / (cut.number * cut.record_bytes)
         self._free: dict[tuple[str, bool], float] = {}
+        self._reads: dict[Activity, float] = {}
         self.applied: dict[int, float] = {}
         """When the last replica had the mean of each round."""
         self.values: dict[tuple[str, bool], float] = {}
@@ -71,13 +72,19 @@ class Linked(World):
         if not path.startswith(data):
             return self.seconds
         bytes_ = self._scale * max(0, size - (HEADER_BYTES if size % self._record_bytes else 0))
+        # A shard is sent while it is made of what arrives.
+        reads, since = self._reads, self.seconds
+        if up:
+            since = reads.pop(current(), since)
+        else:
+            reads.setdefault(current(), since)
         # A contribution is sent in parts, over all connections.
-        sent = path.startswith(rendezvous_keys.CONTRIBUTIONS) and up
-        until = self.seconds + bytes_ / (self._links.connection_rate * (_CONNECTIONS if sent else 1))
+        is_whole = path.startswith(rendezvous_keys.CONTRIBUTIONS) and up
+        until = since + bytes_ / (self._links.connection_rate * (_CONNECTIONS if is_whole else 1))
         if self._is_far(process, is_home):
             link = self._where[process.rank], up
             self.values[link] = self.values.get(link, 0.0) + bytes_
-            self._free[link] = max(self.seconds, self._free.get(link, 0.0)) + bytes_ / self._links.rate
+            self._free[link] = max(since, self._free.get(link, 0.0)) + bytes_ / self._links.rate
             until = max(until, self._free[link])
         return until
 
@@ -122,7 +129,13 @@ def _trained(places: int, replicas: int, links: Links, *, flat: bool = False) ->
     )
     aim = size.number * size.record_bytes // 16  # 16 MiB of 256
     setting = replace(setting, shard_bytes=aim, where=() if flat else where)
-    with simulated(), scaled(setting), patch.object(simulated_s3, "PAGE_KEYS", 1000):
+    with (
+        simulated(),
+        scaled(setting),
+        patch.object(simulated_s3, "PAGE_KEYS", 1000),
+        patch.object(blocks, "PIECE_ELEMENTS", 256),
+        patch.object(blocks, "STREAM_BYTES", 1),
+    ):
         world = Linked(setting, where, links)
         for rank in range(replicas):
             world.start(rank)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 EPOCH_SECONDS = 1_800_000_000  # when S3's clock shows zero
 PAGE_KEYS = 3  # S3: 1,000
+PIECES = 8  # in which an object arrives whose bytes take time
 HOME_BUCKET = "bucket"
 CHECKSUMMED = ("contributions/", "reduced/", "sums/", "snapshots/")  # TLS alone protects the others in transit
 # What obstore's errors say.
@@ -91,19 +92,38 @@ class Bucket:
 
 
 class Answer:
-    def __init__(self, stored: Stored, body: bytes, breaks: bool) -> None:
+    def __init__(
+        self,
+        stored: Stored,
+        body: bytes,
+        breaks: bool,
+        arrives: tuple[float, float] | None = None,
+        *,
+        is_from_start: bool = False,
+    ) -> None:
+        """`arrives`: from when to when, where bytes take time."""
         self.meta = stored.meta
-        self._body, self._breaks = body, breaks
+        self._is_from_start = is_from_start
+        self._body, self._breaks, self._arrives = body, breaks, arrives
 
     def bytes(self) -> bytes:
         if self._breaks:
             raise GenericError(BROKEN)
-        return self._body
+        return b"".join(self.stream(0))
 
     def stream(self, _: int) -> Pieces:
-        if not self._breaks:
-            return iter((self._body,))
-        return self._broken()
+        if self._breaks:
+            return self._broken()
+        return iter((self._body,)) if self._arrives is None else self._arriving(*self._arrives)
+
+    def _arriving(self, since: float, until: float) -> Pieces:
+        header = HEADER_BYTES if self._is_from_start else 0
+        if header:
+            yield self._body[:header]
+        values = self._body[header:]
+        for piece in range(PIECES):
+            current().pause("receive", since + (until - since) * (piece + 1) / PIECES)
+            yield values[len(values) * piece // PIECES : len(values) * (piece + 1) // PIECES]
 
     def _broken(self) -> Pieces:
         yield self._body[: len(self._body) * 2 // 3]
@@ -127,7 +147,9 @@ class Wire:
         world = self._world
         if world.overtakes(self._process, path):
             current().pause(f"create {path}")
-        self._move(path, len(body), up=True)
+        until = self._moved(path, len(body), up=True)
+        if until > world.seconds:
+            current().pause(f"send {path}", until)
         stored = world.spoils(path, bytes(body), self._name)
         fault = world.fault(self._process, ("503", "409", "answer lost", "late"))
         if fault == "409" and not replaces and not self._bucket.exists(path):
@@ -170,8 +192,9 @@ class Wire:
             # In the header if it was asked for alone, else in the last value.
             at = min(40, len(body) - 1) if start == 0 and stop <= HEADER_BYTES else len(body) - 1
             body = body[:at] + bytes([body[at] ^ 16]) + body[at + 1 :]
-        self._move(path, len(body), up=False)
-        return Answer(stored, body, fault == "broken body")
+        now, until = self._world.seconds, self._moved(path, len(body), up=False)
+        arrives = (now, until) if until > now else None
+        return Answer(stored, body, fault == "broken body", arrives, is_from_start=start == 0)
 
     def head(self, path: str) -> Meta:
         self._request(f"exists {path}")
@@ -208,13 +231,10 @@ class Wire:
             self._world.deletes(path)
             self._bucket.delete(path)
 
-    def _move(self, path: str, size: int, *, up: bool) -> None:
-        world = self._world
+    def _moved(self, path: str, size: int, *, up: bool) -> float:
         if self._is_home:
-            world.cross(self._process, path, size, up=up)
-        until = world.moved(self._process, path, size, is_home=self._is_home, up=up)
-        if until > world.seconds:
-            current().pause(f"move {path}", until)
+            self._world.cross(self._process, path, size, up=up)
+        return self._world.moved(self._process, path, size, is_home=self._is_home, up=up)
 
     def _request(self, label: str) -> None:
         process, world = self._process, self._world
