@@ -70,7 +70,8 @@ def reduced_mean(
 
 
 def _reduction(context: RoundContext, commit: Commit, mine: Contribution | None, own: Contribution | None) -> Reduction:
-    return (context.places.reduction if context.places else Reduction)(context, commit, mine, own)
+    made: Reduction = (context.places.reduction if context.places else Reduction)(context, commit, mine, own)
+    return made
 
 
 def _rejected_by(reduction: Reduction, polling: Polling) -> tuple[tuple[Exclusion, ...], tuple[int, ...]]:

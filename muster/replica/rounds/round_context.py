@@ -9,9 +9,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from math import inf
 from threading import Event
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from muster.contract.run.commit import HOME, Commit
+from muster.contract.run.commit import HOME
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
@@ -23,10 +23,6 @@ from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.store.read_ahead import ByteRange, ReadAhead
 from muster.replica.store.transport import Store
 from muster.replica.wire.blocks import CONNECTIONS, Buffers
-
-if TYPE_CHECKING:
-    from muster.replica.rounds.contribution import Contribution
-    from muster.replica.rounds.reduction import Reduction
 
 POLL_FIRST_SECONDS = 0.01
 POLL_MAX_SECONDS = 1.0
@@ -99,10 +95,9 @@ class Places(Protocol):
     def coded(self, far: str) -> Places:
         """With the codec `far` of what crosses from one place to another; empty: that of the run."""
 
-    def reduction(
-        self, context: RoundContext, commit: Commit, mine: Contribution | None, own: Contribution | None
-    ) -> Reduction:
-        """As `Reduction`."""
+    @property
+    def reduction(self) -> Callable[..., Any]:
+        """What `Reduction` is at one place: it takes the same, and is one."""
 
 
 @dataclass(frozen=True)

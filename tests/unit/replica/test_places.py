@@ -58,9 +58,7 @@ def test_a_replica_elsewhere_needs_the_bucket_of_its_place(tmp_path: Path) -> No
     assert read_environment(variables_at(tmp_path, **there)).place == expected
     assert read_environment(variables_at(tmp_path, **{ENV_PLACE: "home"})).place == Place("home")
     assert read_environment(variables_at(tmp_path)).place is None
-    with pytest.raises(
-        InputError, match="MUSTER_NEAR_URI is .., not an s3:// or file:// URI"
-    ):
+    with pytest.raises(InputError, match=r"MUSTER_NEAR_URI is .., not an s3:// or file:// URI"):
         read_environment(variables_at(tmp_path, **{ENV_PLACE: "oregon"}))
 
 
