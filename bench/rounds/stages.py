@@ -100,7 +100,7 @@ def measured(codec: Codec) -> Iterator[Stages]:
     for (owner, name, stage), (_, _, function) in zip(places, former, strict=True):
         setattr(owner, name, stages.timed(stage, function))
     sink, stream, call, put = (
-        reduction._Reduction._sink,
+        reduction.Reduction._sink,
         S3ObjectStore.stream,
         S3ObjectStore._call,
         obstore.put,
@@ -122,7 +122,7 @@ def measured(codec: Codec) -> Iterator[Stages]:
         with stages.stage(SEND if large else SMALL):
             return put(client, path, body, **options)
 
-    reduction._Reduction._sink = lambda self, shard: stages.timed("unpack", sink(self, shard))  # type: ignore[method-assign]
+    reduction.Reduction._sink = lambda self, shard: stages.timed("unpack", sink(self, shard))  # type: ignore[method-assign]
     S3ObjectStore.stream = timed_stream  # type: ignore[method-assign]
     S3ObjectStore._call = stages.timed(SMALL, call)  # type: ignore[method-assign]
     obstore.put = timed_put  # type: ignore[assignment]
@@ -131,5 +131,5 @@ def measured(codec: Codec) -> Iterator[Stages]:
     finally:
         for owner, name, function in former:
             setattr(owner, name, function)
-        reduction._Reduction._sink, S3ObjectStore.stream, S3ObjectStore._call = sink, stream, call  # type: ignore[method-assign]
+        reduction.Reduction._sink, S3ObjectStore.stream, S3ObjectStore._call = sink, stream, call  # type: ignore[method-assign]
         obstore.put = put

@@ -12,7 +12,8 @@ from tests.exploration.world import FOR_EVER, Choices, Setting, World
 # Faults come before a process has taken so many steps: while it joins, in the first round, or later.
 STEPS = (30, 80, 160)
 STEPS_AFTER_COMMIT = 40
-FRONT_ENDS = ("arrays", "groups", "diloco", "torchft", "elastic", "elastic-diloco")
+FRONT_ENDS = ("arrays", "groups", "diloco", "torchft", "elastic", "elastic-diloco", "places")
+PLACES = ("home", "oregon", "tokyo")
 # How often a rank is started again after a failure: more than any schedule needs.
 RERUNS_MAX = 40
 
@@ -28,11 +29,11 @@ class Plan:
 def front_end_of(seed: int) -> str:
     """Of ten schedules one trains with torchft's front end, one with DiLoCo, one has replicas of several processes.
 
-    In one more seats come and go.
+    In one more seats come and go, and in one replicas train at several places.
     """
     if seed % 10 == 3:
         return "elastic-diloco" if seed % 40 == 3 else "elastic"
-    return {9: "torchft", 7: "diloco", 5: "groups"}.get(seed % 10, "arrays")
+    return {9: "torchft", 7: "diloco", 5: "groups", 6: "places"}.get(seed % 10, "arrays")
 
 
 def with_early_finishes(rng: random.Random, plan: Plan) -> Plan:
@@ -46,6 +47,11 @@ def with_early_finishes(rng: random.Random, plan: Plan) -> Plan:
 def run_seed(seed: int, front_end: str = "arrays") -> tuple[Plan, World]:
     """One schedule and its plan. In every tenth one some trainers return early, in another one some run on clusters."""
     rng = random.Random(seed)  # noqa: S311 - has to be repeatable, guards nothing
+    if front_end == "places":
+        above = rng.choice(["arrays", "arrays", "arrays", "groups", "diloco", "elastic", "elastic-diloco"])
+        plan = draw(rng, above)
+        plan = with_places(rng, with_seats(rng, plan) if above.startswith("elastic") else plan)
+        return plan, explore(plan.setting, Randomly(rng), plan.events, Choices(rng))
     if front_end.startswith("elastic"):
         plan = with_seats(rng, draw(rng, front_end))
         return plan, explore(plan.setting, Randomly(rng), plan.events, Choices(rng))
@@ -149,6 +155,33 @@ def with_seats(rng: random.Random, plan: Plan) -> Plan:
             events.append(Event(step, rank, stalls=rng.choice([3.0, 15.0, 90.0]), counted=min(stays)))
         elif rank not in stays and kind != "rerun":
             events.append(Event(step, rank, kind == "loss", closes=kind == "leave", counted=min(stays)))
+    return Plan(setting, tuple(events))
+
+
+def with_places(rng: random.Random, plan: Plan) -> Plan:
+    """The plan over two or three places. Sometimes one is parted from the run's bucket, stalls as a whole, or dies."""
+    setting = plan.setting
+    places = rng.choice([PLACES[:2], PLACES, PLACES[1:]])
+    where = tuple(rng.choice(places) for _ in range(setting.replicas))
+    setting = replace(setting, where=where, moves=rng.random() < 0.2, latency_seconds=rng.choice([0.0, 0.15]))
+    if setting.poisoned and rng.random() < 0.5:
+        near = tuple(f"{place}:{setting.poisoned[0]}" for place in places)
+        setting = replace(setting, poisoned=near)
+    events = list(plan.events)
+    for _ in range(rng.choice([0, 0, 1, 1, 2])):
+        place, step, seconds = rng.choice(places), rng.randrange(rng.choice(STEPS)), rng.choice([3.0, 15.0, 90.0])
+        ranks = [rank for rank in range(setting.replicas) if where[rank] == place]
+        kind = rng.choice(["parted", "dark", "lost", "rerun"])
+        if kind == "parted" and setting.start is None:
+            events.append(Event(step, 0, parts=place, seconds=seconds))
+        elif kind == "dark":
+            events += [Event(step, rank, stalls=seconds, counted=0) for rank in ranks]
+        elif ranks and (kind == "rerun" or setting.start is None):
+            away = rng.choice([0.0, 15.0, 90.0])
+            events += [
+                Event(step, rank, kills=True, starts=True, reruns=True, after_seconds=away, counted=ranks[0])
+                for rank in ranks
+            ]
     return Plan(setting, tuple(events))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from muster.contract.run.commit import Commit
+from muster.contract.run.commit import HOME, Commit
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Floats
 from muster.replica.replica_errors import (
@@ -20,6 +20,7 @@ from muster.replica.store.s3_store import TRIES
 from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES, decode_header
+from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import ContributionHeader
 from tests.exploration.activities import Killed
 from tests.exploration.world import FOR_EVER, Process, World, ended_well
@@ -85,16 +86,47 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         applied = world.means.get(round_)
         if applied is None:
             continue
-        average = sum(member.weight for member in commit.members) / len(commit.members)
-        first, *others = (
-            values * np.float32(member.weight / average) for member, values in zip(commit.members, given, strict=True)
-        )
         # A codec that loses something has rounded the mean again, but for what is exact.
         exact = commit.exact if codec_named(world.setting.codec).loses else commit.count
         place = commit.count - exact
-        if not applied.agree(place, (sum(others, first) * np.float32(1 / len(commit.members)))[place:]):
+        if not applied.agree(place, _mean_of(commit, given)[place:]):
             found.append(f"round {round_} is not the mean of what its commit names")
     found += [f"round {round_} was applied and never committed" for round_ in world.means.keys() - commits.keys()]
+    return found
+
+
+def _mean_of(commit: Commit, given: Sequence[Floats]) -> Floats:
+    """The mean: of each place in the order of ranks, and of the places in the order of their names."""
+    places = sorted({member.place for member in commit.members})
+    values, weights = [], []
+    for place in places:
+        here = [number for number, member in enumerate(commit.members) if member.place == place]
+        weights.append(sum(commit.members[number].weight for number in here))
+        values.append(_weighted([given[number] for number in here], [commit.members[number].weight for number in here]))
+    return values[0] if len(places) == 1 else _weighted(values, weights)
+
+
+def _weighted(given: Sequence[Floats], weights: Sequence[float]) -> Floats:
+    average = sum(weights) / len(weights)
+    first, *others = (values * np.float32(weight / average) for weight, values in zip(weights, given, strict=True))
+    mean: Floats = sum(others, first) * np.float32(1 / len(given))
+    return mean
+
+
+def crossed_too_much(world: World) -> list[str]:
+    """Where nothing goes wrong each place sends and receives a mean's bytes, and twice the others' share of it where
+    home makes none of it; whatever the number of replicas."""
+    found = []
+    for (place, round_, up), crossed in world.crossed.items():
+        commit = world.last_commit(round_)
+        places = {member.place for member in commit.members}
+        if len(commit.members) < world.setting.replicas:
+            continue
+        share = 1.0 if HOME in places or up else 2 * (len(places) - 1) / len(places)
+        blocks = Blocks(commit.count, codec_named(world.setting.codec).for_mean(len(commit.members)), commit.exact)
+        most = 1.05 * share * blocks.number * blocks.record_bytes
+        if crossed > most:
+            found.append(f"{place} moves {crossed} bytes {'up' if up else 'down'} in round {round_}, not {most:g}")
     return found
 
 
@@ -139,6 +171,8 @@ def _excluded_without_reason(world: World, commits: dict[int, Commit]) -> list[s
             if item.reason.startswith("the norm") and world.setting.outlier and world.setting.outlier[0] == item.rank:
                 world.seen["an outlier is excluded"] += 1
                 continue
+            if item.rank in world.lost and "gone" in item.reason:
+                continue
             if not any(_is_declined(world, key) or _is_damaged(world, key) for key in given):
                 found.append(f"round {round_} excludes rank {item.rank}, whose data are sound: {item.reason}")
     return found
@@ -150,7 +184,8 @@ def _is_declined(world: World, key: str) -> bool:
 
 
 def _is_damaged(world: World, key: str) -> bool:
-    return world.store.written.get(key, world.sound[key]) != world.sound[key]
+    buckets = (world.store, *world.near.values())
+    return any(bucket.written.get(key, world.sound[key]) != world.sound[key] for bucket in buckets)
 
 
 def _failures(world: World) -> list[str]:

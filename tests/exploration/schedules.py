@@ -9,6 +9,7 @@ from tests.exploration.judge import problems
 from tests.exploration.simulated import scaled
 from tests.exploration.trainers import train_arrays, train_diloco
 from tests.exploration.world import Choices, Process, Setting, Trainer, World
+from tests.support.rendezvous_keys import is_like
 
 STEPS_MAX = 30_000  # many times what any schedule needs that ends
 
@@ -23,7 +24,7 @@ class Event:
     the next attempt (`reruns`), or is a restart in the same one, and starts `after_seconds`. Or they are told to stop
     (SIGTERM), perhaps because their seat is closed, stall, cannot reach S3 for some seconds, or one process of the
     replica dies alone (`loses`). The steps may be those of another rank (`counted`), and may count from the commit of a
-    round on (`committed`).
+    round on (`committed`). A place may be parted from the run's bucket for some `seconds` (`parts`).
     """
 
     step: int
@@ -39,6 +40,8 @@ class Event:
     cuts_off: float = 0.0
     committed: int = 0
     loses: int | None = None
+    parts: str = ""
+    seconds: float = 0.0
 
 
 _TRAINERS: dict[str, Trainer] = {
@@ -129,6 +132,8 @@ def _is_due(world: World, event: Event) -> bool:
 def _happen(world: World, event: Event) -> None:
     if event.closes:
         world.close(event.rank)
+    if event.parts:
+        world.part(event.parts, event.seconds)
     for process in [process for process in world.living if process.rank == event.rank]:
         if event.kills:
             world.kill(process)
@@ -164,6 +169,23 @@ def played(setting: Setting, choices: Choices | None = None) -> Iterator[World]:
         assert world.problems == []
     finally:
         world.end()
+
+
+def go_on(world: World, until: Callable[[], bool], holding: tuple[Process, ...] = ()) -> None:
+    """Let all but those held take steps, fairly, until something is the case."""
+    for _ in range(5_000):
+        if until():
+            return
+        living = [process for process in world.living if process not in holding]
+        assert living, "no process is left that could make it true"
+        world.take_step(fair(world, living))
+    message = "it never came"
+    raise AssertionError(message)
+
+
+def bring_before(world: World, process: Process, call: str) -> None:
+    """Stop `process` just before it makes `call`; the others go on meanwhile."""
+    go_on(world, lambda: is_like(process.label, call))
 
 
 class Delayed:

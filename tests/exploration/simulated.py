@@ -127,7 +127,7 @@ def simulated() -> Iterator[None]:
         (blocks, "SHARD_BYTES_MIN", 1),
         (snapshots, "SHARD_BYTES_MAX", 2048),
         (s3_store, "obstore", OBSTORE),
-        (s3_store, "_client", lambda _: Wire(current().process)),
+        (s3_store, "_client", lambda bucket, **_: Wire(current().process, bucket)),
         (s3_store, "time", SimpleNamespace(sleep=_sleep, monotonic=_monotonic)),
         (pace, "Condition", Turns),
         (s3_store, "random", SimpleNamespace(uniform=lambda _, longest: longest)),

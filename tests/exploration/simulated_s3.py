@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
 
+from muster.contract.run.commit import HOME
 from muster.replica.wire.binary_format import HEADER_BYTES
 from tests.exploration.activities import current
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 EPOCH_SECONDS = 1_800_000_000  # when S3's clock shows zero
 PAGE_KEYS = 3  # S3: 1,000
-CHECKSUMMED = ("contributions/", "reduced/", "snapshots/")  # TLS alone protects the others in transit
+PIECES = 8  # in which an object arrives whose bytes take time
+HOME_BUCKET = "bucket"
+CHECKSUMMED = ("contributions/", "reduced/", "sums/", "snapshots/")  # TLS alone protects the others in transit
 # What obstore's errors say.
 BROKEN = "the connection ended in the middle of the body"
 SLOW_DOWN = "Server returned non-2xx status code: 503 Service Unavailable: <Code>SlowDown</Code>"
@@ -100,19 +103,38 @@ class Bucket:
 
 
 class Answer:
-    def __init__(self, stored: Stored, body: bytes, breaks: bool) -> None:
+    def __init__(
+        self,
+        stored: Stored,
+        body: bytes,
+        breaks: bool,
+        arrives: tuple[float, float] | None = None,
+        *,
+        is_from_start: bool = False,
+    ) -> None:
+        """`arrives`: from when to when, where bytes take time."""
         self.meta = stored.meta
-        self._body, self._breaks = body, breaks
+        self._is_from_start = is_from_start
+        self._body, self._breaks, self._arrives = body, breaks, arrives
 
     def bytes(self) -> bytes:
         if self._breaks:
             raise GenericError(BROKEN)
-        return self._body
+        return b"".join(self.stream(0))
 
     def stream(self, _: int) -> Pieces:
-        if not self._breaks:
-            return iter((self._body,))
-        return self._broken()
+        if self._breaks:
+            return self._broken()
+        return iter((self._body,)) if self._arrives is None else self._arriving(*self._arrives)
+
+    def _arriving(self, since: float, until: float) -> Pieces:
+        header = HEADER_BYTES if self._is_from_start else 0
+        if header:
+            yield self._body[:header]
+        values = self._body[header:]
+        for piece in range(PIECES):
+            current().pause("receive", since + (until - since) * (piece + 1) / PIECES)
+            yield values[len(values) * piece // PIECES : len(values) * (piece + 1) // PIECES]
 
     def _broken(self) -> Pieces:
         yield self._body[: len(self._body) * 2 // 3]
@@ -122,10 +144,11 @@ class Answer:
 class Wire:
     """S3 as one process reaches it: every request is a step of the schedule, and may fail."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, process: Process, name: str) -> None:
+        self._process, self._name = process, name
         self._world = process.world
-        self._bucket = process.world.store
+        self._is_home = name == HOME_BUCKET
+        self._bucket = process.world.store if self._is_home else process.world.near[name]
         self._damaged: Counter[str] = Counter()
         self._hidden: str | None = None
 
@@ -135,7 +158,10 @@ class Wire:
         world = self._world
         if world.overtakes(self._process, path):
             current().pause(f"create {path}")
-        stored = world.spoils(path, bytes(body))
+        until = self._moved(path, len(body), up=True)
+        if until > world.seconds:
+            current().pause(f"send {path}", until)
+        stored = world.spoils(path, bytes(body), self._name)
         fault = world.fault(self._process, ("503", "409", "answer lost", "late"))
         if fault == "409" and not replaces and not self._bucket.exists(path):
             raise AlreadyExistsError(CONFLICT)
@@ -144,10 +170,10 @@ class Wire:
         if fault == "409":
             raise GenericError(CONFLICT)
         if fault == "late":
-            world.expect_late(self._process, path, stored)
+            world.expect_late(self._process, path, stored, self._bucket)
             raise GenericError(TIMED_OUT)
         created = self._bucket.put(path, stored, replaces=replaces)
-        if created:
+        if created and self._is_home:
             world.created(self._process, path)
         if fault == "answer lost":
             raise GenericError(LOST)
@@ -177,7 +203,9 @@ class Wire:
             # In the header if it was asked for alone, else in the last value.
             at = min(40, len(body) - 1) if start == 0 and stop <= HEADER_BYTES else len(body) - 1
             body = body[:at] + bytes([body[at] ^ 16]) + body[at + 1 :]
-        return Answer(stored, body, fault == "broken body")
+        now, until = self._world.seconds, self._moved(path, len(body), up=False)
+        arrives = (now, until) if until > now else None
+        return Answer(stored, body, fault == "broken body", arrives, is_from_start=start == 0)
 
     def head(self, path: str) -> Meta:
         self._request(f"exists {path}")
@@ -213,11 +241,20 @@ class Wire:
             self._world.deletes(path)
             self._bucket.delete(path)
 
+    def _moved(self, path: str, size: int, *, up: bool) -> float:
+        if self._is_home:
+            self._world.cross(self._process, path, size, up=up)
+        return self._world.moved(self._process, path, size, is_home=self._is_home, up=up)
+
     def _request(self, label: str) -> None:
-        process = self._process
-        current().pause(label)
+        process, world = self._process, self._world
+        is_far = self._is_home and process.place != HOME
+        latency = world.latency(process, is_home=self._is_home)
+        label = label if self._is_home else f"{label} in {self._name}"
+        current().pause(label, world.seconds + latency if latency else None)
         process.asked(label)
-        if process.is_cut_off:
+        if process.is_cut_off or (is_far and world.seconds < world.parted_until.get(process.place, 0.0)):
+            process.was_cut_off = True
             raise GenericError(UNREACHABLE)
 
     def _found(self, path: str) -> Stored:

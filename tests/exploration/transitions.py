@@ -84,6 +84,9 @@ a member leaves with its contribution
 a replica joins
 a round is committed without its share
 a replica comes after all others are gone
+a place is parted from the run's bucket
+a place is late
+logged: late-place
 """.strip().split("\n")
 REACHED = tuple(line.removeprefix("* ") for line in _LINES)
 COMMON = tuple(line.removeprefix("* ") for line in _LINES if line.startswith("* "))

@@ -18,16 +18,17 @@ from typing import Any
 import numpy as np
 from greenlet import getcurrent
 
-from muster.contract.run.commit import Commit
+from muster.contract.run.commit import HOME, Commit
 from muster.contract.run.notices import NOTICES, Notice, NoticeKind
 from muster.contract.spec.policies import OnEarlyFinish
+from muster.options import offers
 from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.codecs import codec_named
 from muster.replica.group.board import InnerGroup
 from muster.replica.replica_errors import DivergedError, FencedError, GroupError, StoppedError
 from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.quorum import Quorum, needed_of
-from muster.replica.rounds.round_context import RoundContext, Stops
+from muster.replica.rounds.round_context import OfferedPlaces, RoundContext, Stops
 from muster.replica.rounds.suspicions import Suspicions
 from muster.replica.store.checkpoints import State
 from muster.replica.store.pace import Pace
@@ -50,7 +51,7 @@ LATE_STEPS = (5, 60, 400)  # how many steps after its request a late effect come
 OVERTAKEN_SECONDS = 60.0  # the longest time that a commit is on its way while a rank is rerun
 LAUNCHER_STEPS = (0, 3, 30)  # how many steps of a replica after the end of one process the others get SIGTERM
 STATES = ("snapshots", "torchft")
-DATA = ("contributions", "reduced", *STATES)
+DATA = ("contributions", "reduced", "sums", *STATES)
 IS_PART = re.compile(rendezvous_keys.CONTRIBUTIONS + r"\d{5}/\d{8}-\d{6}-\d{4}")
 
 # A front end's loop in one process: trains to the last round.
@@ -92,6 +93,9 @@ class Setting:
     clusters: tuple[tuple[int, int], ...] = ()  # spans of ranks on clusters: a round that misses them is reported
     share: float | None = None  # of the expected, for which a round waits longer
     start: int | None = None  # of an elastic run: the number of seats that are taken at first
+    where: tuple[str, ...] = ()  # the place of each rank; none: there is one place
+    moves: bool = False  # whether a rerun trains at the next rank's place
+    latency_seconds: float = 0.0  # of a request from another place to the run's bucket
     early: tuple[tuple[int, int], ...] = ()  # ranks whose trainers return after an earlier round, with that round
 
     def last_round(self, rank: int) -> int:
@@ -139,6 +143,7 @@ class Late:
     key: str
     body: bytes
     looks: ClaimLooks
+    bucket: Bucket
 
 
 @dataclass(frozen=True)
@@ -176,6 +181,7 @@ class Process:
         self.number = len(world.processes) + 1
         self.name = f"r{rank}a{attempt}.{1 + sum(other.rank == rank for other in world.processes)}"
         self.activities: list[Activity] = []
+        self.place = world.place_of(rank, attempt)
         self.steps = 0
         self.killed = self.ended = self.was_stopped = self.was_cut_off = False
         self.error: BaseException | None = None
@@ -355,6 +361,10 @@ class Process:
             context = RoundContext(store, RUN, quorum, setting.timeout_seconds, Stops(self.stop), pool, self)
             context = replace(context, snapshot_rounds=setting.snapshot_rounds)
             context = replace(context, trained_by=RUN, on_early_finish=setting.on_early_finish)
+            if setting.where:
+                near = store if self.place == HOME else S3ObjectStore(self.place, "", Pace(setting.timeout_seconds))
+                offer = next(offers("replica.places", OfferedPlaces))
+                context = replace(context, places=offer.open(self.place, near))
             if setting.clusters:
                 place = S3ObjectStore("bucket", f"{NOTICES}{RUN}/")
                 context = replace(context, suspicions=Suspicions(place, RUN, setting.clusters))
@@ -385,6 +395,10 @@ class World:
         self.has_stalled = False
         self.closed: set[int] = set()  # ranks whose seats are parked: no process is started again
         self.store = Bucket(lambda: self.seconds)
+        self.near = {place: Bucket(lambda: self.seconds) for place in set(setting.where) - {HOME}}
+        self.parted_until: dict[str, float] = {}  # of places that cannot reach the run's bucket
+        self.lost: set[int] = set()  # ranks of which a place's bucket has lost what they gave
+        self.crossed: Counter[tuple[str, int, bool]] = Counter()  # bytes of values by place, round, and whether up
         self.processes: list[Process] = []
         self.living: list[Process] = []
         self.timers: list[tuple[float, int]] = []  # when the control plane starts a process of which rank
@@ -416,6 +430,29 @@ class World:
         self.processes.append(process)
         self.living.append(process)
         return process
+
+    def place_of(self, rank: int, attempt: int) -> str:
+        """Where a rank's attempt trains."""
+        where = self.setting.where
+        return where[(rank + (attempt - 1 if self.setting.moves else 0)) % len(where)] if where else HOME
+
+    def part(self, place: str, seconds: float) -> None:
+        """A place cannot reach the run's bucket for a while."""
+        self.parted_until[place] = self.seconds + seconds
+        self.seen["a place is parted from the run's bucket"] += 1
+
+    def latency(self, process: Process, *, is_home: bool) -> float:
+        """Seconds until a request of a process is answered: to the run's bucket, or to the place's."""
+        return self.setting.latency_seconds if is_home and process.place != HOME else 0.0
+
+    def moved(self, process: Process, path: str, size: int, *, is_home: bool, up: bool) -> float:
+        """When so many bytes have moved. Here they take no time."""
+        return self.seconds
+
+    def cross(self, process: Process, path: str, size: int, *, up: bool) -> None:
+        """Bytes move between a place and the run's bucket: of values those behind the headers."""
+        if process.place != HOME and path.startswith((rendezvous_keys.SUMS, rendezvous_keys.REDUCED)):
+            self.crossed[process.place, round_of(path), up] += max(0, size - HEADER_BYTES)
 
     def take_step(self, process: Process) -> None:
         process.run()
@@ -458,7 +495,7 @@ class World:
             and not process.killed
         ):
             self.seen["rerun after a failure"] += 1
-            self.timers.append((self.seconds, process.rank))
+            self.timers.append((max(self.seconds, self.parted_until.get(process.place, 0.0)), process.rank))
 
     def happen(self) -> None:
         """What is due by now: starts, and the effects of late requests."""
@@ -472,7 +509,7 @@ class World:
             self.execute(late)
 
     def execute(self, late: Late) -> None:
-        created = self.store.put(late.key, late.body)
+        created = late.bucket.put(late.key, late.body)
         kind = late.key.split("/", maxsplit=1)[0]
         if self.trace is not None:
             outcome = "takes effect" if created else "finds an object"
@@ -483,7 +520,8 @@ class World:
                 self.seen["late effect of a process that has ended"] += 1
             if any(other.rank == late.process.rank and other is not late.process for other in self.living):
                 self.seen["late effect after a successor took the rank"] += 1
-            self.created(late.process, late.key, late.looks)
+            if late.bucket is self.store:
+                self.created(late.process, late.key, late.looks)
         else:
             self.seen["late effect finds an object"] += 1
 
@@ -531,9 +569,9 @@ class World:
         for other in self.living:
             other.stall(0)
 
-    def expect_late(self, process: Process, key: str, body: bytes) -> None:
+    def expect_late(self, process: Process, key: str, body: bytes, bucket: Bucket) -> None:
         steps = LATE_STEPS[self.steps % len(LATE_STEPS)]
-        self.lates.append(Late(self.steps + steps, process, key, body, process.looks))
+        self.lates.append(Late(self.steps + steps, process, key, body, process.looks, bucket))
 
     def work(self, rank: int, round_: int) -> Floats:
         """The pseudo-gradient of one inner phase: never the same twice."""
@@ -546,11 +584,12 @@ class World:
             self.seen["a step is a thousand times as large"] += 1
         return gradient
 
-    def spoils(self, key: str, body: bytes) -> bytes:
+    def spoils(self, key: str, body: bytes, bucket: str) -> bytes:
         """What is stored when `body` is created."""
         self.sound.setdefault(key, body)
         at = self.setting.poisoned_at
-        if len(body) <= at or not any(is_like(key, pattern) for pattern in self.setting.poisoned):
+        keys = (key, f"{bucket}:{key}")
+        if len(body) <= at or not any(is_like(name, pattern) for name in keys for pattern in self.setting.poisoned):
             return body
         self.seen[f"damaged in the bucket: {key.split('/', maxsplit=1)[0]}"] += 1
         return body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
@@ -562,6 +601,7 @@ class World:
             self.seen["an amendment is created"] += 1
             amendment = Commit.from_json(self.store.written[key], key)
             self.seen["a round is void"] += amendment.void
+            self._judge_late(amendment)
             self._judge_members(amendment)
         if key.startswith(NOTICES):
             self._judge_notice(key)
@@ -573,6 +613,17 @@ class World:
             self._shards.setdefault(round_of(key), []).append(key)
         if key.startswith(rendezvous_keys.COMMITS):
             self._judge_commit(Commit.from_json(self.store.written[key], key), looks or process.looks)
+
+    def _judge_late(self, amendment: Commit) -> None:
+        """An amendment leaves out whole places that are late, and none that alone has a part in a round of several."""
+        body = self.store.written[rendezvous_keys.commit(amendment.round, amendment.revision - 1)]
+        before = Commit.from_json(body, "commit")
+        late = {member.place for member in before.members if member.rank in set(amendment.absent) - set(before.absent)}
+        if late:
+            self.seen["a place is late"] += 1
+        gone = {member.rank for member in before.members if member.place in late} - set(amendment.absent)
+        if gone:
+            self.breaks(f"round {amendment.round} keeps ranks {sorted(gone)} of places that are late: {sorted(late)}")
 
     def _judge_commit(self, commit: Commit, looks: ClaimLooks) -> None:
         round_ = commit.round
@@ -644,12 +695,13 @@ class World:
     def _judge_parts(self, key: str) -> None:
         """A contribution in parts is whole when others can see it."""
         header = decode_header(key, memoryview(self.sound[key]), ContributionHeader)
-        parts = header.member.parts or 0
+        parts = 0 if header.declined else header.member.objects or 0
+        store = self.near.get(header.member.place, self.store)
         blocks = Blocks(header.count, codec_named(self.setting.codec), header.exact)
         missing = [
             part
             for part in range(parts)
-            if blocks.shard(part, parts) and rendezvous_keys.contribution_part(key, part) not in self.store.written
+            if blocks.shard(part, parts) and rendezvous_keys.contribution_part(key, part) not in store.written
         ]
         if missing:
             self.breaks(f"{key} is there without its parts {missing}")
@@ -725,7 +777,7 @@ class World:
         blocks = Blocks(header.count, codec_named(header.codec.partition("/")[0]), header.exact)
         bodies = [self.sound[key]]
         if len(bodies[0]) == HEADER_BYTES:
-            parts = (rendezvous_keys.contribution_part(key, part) for part in range(max(self.setting.sizes)))
+            parts = (rendezvous_keys.contribution_part(key, part) for part in range(header.member.objects or 0))
             bodies = [self.sound[part] for part in parts if part in self.sound]
         body = b"".join(body[HEADER_BYTES:] for body in bodies)
         return decode_blocks(key, memoryview(body), blocks, range(blocks.number))

@@ -20,7 +20,7 @@ from muster.replica.store.transport import StoreUnavailableError
 from muster.replica.wire import rendezvous_keys
 from tests.exploration.activities import Killed
 from tests.exploration.draws import front_end_of, run_seed
-from tests.exploration.schedules import Delayed, Event, Randomly, explore, fair, finish, played
+from tests.exploration.schedules import Delayed, Event, Randomly, bring_before, explore, fair, finish, go_on, played
 from tests.exploration.simulated import simulated
 from tests.exploration.transitions import COMMON
 from tests.exploration.world import Choices, Process, Setting, World, ended_well
@@ -121,22 +121,6 @@ def test_what_happens_at_any_step_of_a_round_breaks_nothing() -> None:
 
 
 # --- races --------------------------------------------------------------------------------------------
-
-
-def go_on(world: World, until: Callable[[], bool], holding: tuple[Process, ...] = ()) -> None:
-    """Let all but those held take steps, fairly, until something is the case."""
-    for _ in range(5_000):
-        if until():
-            return
-        living = [process for process in world.living if process not in holding]
-        assert living, "no process is left that could make it true"
-        world.take_step(fair(world, living))
-    pytest.fail("it never came")
-
-
-def bring_before(world: World, process: Process, call: str) -> None:
-    """Stop `process` just before it makes `call`; the others go on meanwhile."""
-    go_on(world, lambda: is_like(process.label, call))
 
 
 def test_commit_race_between_all_members() -> None:

@@ -167,12 +167,12 @@ def missing_only_in(monkeypatch: pytest.MonkeyPatch, round_: int) -> None:
 
 def dead_are_replaced_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let members take over the shards of slow ones at once. Whose shards they are changes no byte."""
-    monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", 0.05)
+    monkeypatch.setattr(reduction.Reduction, "_floor", 0.05)
 
 
 def none_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prevent members from taking over the shards of slow ones."""
-    monkeypatch.setattr(reduction, "TAKEOVER_FLOOR_SECONDS", PATIENT_SECONDS)
+    monkeypatch.setattr(reduction.Reduction, "_floor", PATIENT_SECONDS)
 
 
 def run_all(threads: Sequence[threading.Thread]) -> None:

@@ -32,6 +32,10 @@ _KEY = re.compile(r"([0-9]{8})\.json")
 STATE = r"^[0-9a-f]{8}$"
 """A digest of parameters."""
 
+HOME = "home"
+"""The place of the run's own bucket: the stack's account and region."""
+PLACE = r"^[a-z][a-z0-9-]{0,31}$"
+
 
 class Resumed(StoredPart):
     """The stored inner state from which a process has continued in the middle of a phase."""
@@ -75,6 +79,14 @@ class Member(StoredPart):
     data: TrainedData | None = Field(
         default=None, description="the shards of the data that it has trained (`context.shards`); None: it has none"
     )
+    place: str = Field(
+        default=HOME, pattern=PLACE, description="where it trains; at another place than `home` its values lie there"
+    )
+
+    @property
+    def objects(self) -> int | None:
+        """How many objects beside the contribution's own hold the values; None: they lie in that one."""
+        return self.parts or (None if self.place == HOME else 1)
 
 
 class Exclusion(StoredPart):
@@ -206,6 +218,11 @@ class Commit(StoredDocument):
     def makers(self) -> tuple[Member, ...]:
         """The members that make the round's mean: those who stay, where some do. The others may be gone by now."""
         return tuple(member for member in self.members if not member.leaves) or self.members
+
+    @property
+    def keepers(self) -> tuple[Member, ...]:
+        """The members that store what the run keeps: those at home, where the run's bucket is, if there are any."""
+        return tuple(member for member in self.members if member.place == HOME) or self.members
 
     def of_rank(self, rank: int) -> Commit:
         """The commit of a replica that trains by itself (`sweep`), in which it is rank 0, with its rank in the run."""

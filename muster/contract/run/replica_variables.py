@@ -11,5 +11,12 @@ ENV_PROCESSES = "MUSTER_PROCESSES"
 ENV_LOCAL_STATES = "MUSTER_LOCAL_STATES"
 # SageMaker documents no variable for the region, so the request sets one.
 ENV_REGION = "MUSTER_REGION"
+# Of a run over several places: this replica's, the bucket of the place, where its values lie, and the region of the
+# run's bucket. The last two are set elsewhere than at home alone.
+ENV_PLACE = "MUSTER_PLACE"
+ENV_NEAR = "MUSTER_NEAR_URI"
+ENV_HOME_REGION = "MUSTER_HOME_REGION"
+# And where S3 of that region answers, if not where AWS has it: the embedded cloud does.
+ENV_HOME_ENDPOINT = "MUSTER_HOME_ENDPOINT"
 # The names of the variables whose values the container has read from where they refer to. Set in the container alone.
 ENV_RESOLVED = "MUSTER_RESOLVED"

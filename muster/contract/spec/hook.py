@@ -38,6 +38,7 @@ _SETTINGS: Mapping[str, type] = {
     "alpha": float,
     "eager": bool,
     "codec": str,
+    "far_codec": str,
     "decay_rounds": int,
     "final_learning_rate": float,
     "momentum_rounds": int,
@@ -62,7 +63,10 @@ def hooked_program(entrypoint: Sequence[str], arguments: Sequence[str]) -> list[
 
 def hooked_kwargs(hook: Hook, program: Sequence[str], algorithm: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """The keyword arguments of `HOOKED`."""
-    return {"library": hook, "program": list(program), "algorithm": dict(algorithm)}
+    settings, codec = dict(algorithm), algorithm.get("codec")
+    if isinstance(codec, Mapping):
+        settings |= {"codec": codec["near"], "far_codec": codec["far"]}
+    return {"library": hook, "program": list(program), "algorithm": settings}
 
 
 def hook_problems(
@@ -87,9 +91,18 @@ def _setting_problems(kwargs: Mapping[str, JsonValue]) -> Iterator[Problem]:
         yield StatedProblem("kwargs.sync_every", "not set, and hook needs it", remedy)
     for name, value in kwargs.items():
         kind = _SETTINGS.get(name)
+        if name == "codec" and isinstance(value, Mapping):
+            yield from _codec_problems(value)
+            continue
         if kind is None:
             near = difflib.get_close_matches(name, _SETTINGS, 1)
             remedy = f"did you mean {near[0]}?" if near else f"use settings of the algorithm: {', '.join(_SETTINGS)}"
             yield StatedProblem(f"kwargs.{name}", "not a setting of the algorithm, which kwargs are with hook", remedy)
         elif not (type(value) is kind or (kind is float and type(value) is int)):
             yield Problem(f"kwargs.{name}", repr(value), "correct it", _WORDS[kind])
+
+
+def _codec_problems(codec: Mapping[str, JsonValue]) -> Iterator[Problem]:
+    """Problems of a codec for each of both ways: within a place (near), and from one place to another (far)."""
+    if codec.keys() != {"near", "far"} or not all(isinstance(value, str) for value in codec.values()):
+        yield Problem("kwargs.codec", repr(dict(codec)), "correct it", "{near: …, far: …}, or one codec for both")

@@ -72,6 +72,12 @@ class Algorithm:
     BatchNorm's are sent as float32 whatever the codec.
     """
 
+    far_codec: str = ""
+    """Encoding of what crosses from one place to another, in a run over several places; empty: `codec`.
+
+    What is lost there is not made up for by error feedback, so it cannot be topk2-K.
+    """
+
     decay_rounds: int = 0
     """Rounds over which the outer learning rate falls linearly to `final_learning_rate`; 0: it stays the same."""
 
@@ -117,10 +123,14 @@ class Algorithm:
             problems.append(f"sync_every is {self.sync_every}; allowed: a multiple of the {self.fragments} fragments")
         elif self.delay >= self.interval:
             problems.append(f"delay is {self.delay}; allowed: below {self.interval}, the steps between two exchanges")
-        try:
-            codec_named(self.codec)
-        except ValueError as error:
-            problems.append(str(error).rstrip("."))
+        for name, codec in {"codec": self.codec, "far_codec": self.far_codec or "fp32"}.items():
+            try:
+                found = codec_named(codec)
+            except ValueError as error:
+                problems.append(str(error).rstrip(".").replace("codec is", f"{name} is"))
+            else:
+                if name == "far_codec" and found.needs_feedback:
+                    problems.append(f"far_codec is {codec}; allowed: a codec that keeps every value, such as int4")
         if self.eager and (self.fragments, self.delay, self.alpha) != (1, 0, 0.0):
             problems.append("eager cannot be combined with fragments, delay or alpha")
         return problems

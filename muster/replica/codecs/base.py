@@ -42,6 +42,8 @@ class Codec(ABC):
     """Whether each value is encoded by itself, so that decoded values do not depend on where a vector is cut."""
     loses: ClassVar[bool] = True
     """Whether the decoded values may differ from the encoded ones."""
+    needs_feedback: ClassVar[bool] = False
+    """Whether what it loses is no error of rounding, and has to be sent later."""
     kernel_format: ClassVar[Format | None] = None
     """The format of the compiled kernel that has the same bytes; None: it has none."""
 

@@ -39,6 +39,7 @@ class _Sparse(Codec):
     """Keeps `kept` values of each chunk, the others are zero."""
 
     grain = CHUNK
+    needs_feedback = True
     scales: ClassVar[int]
     bits: ClassVar[int]
 

@@ -8,7 +8,17 @@ from pathlib import Path
 
 from muster.contract.errors import DocumentError
 from muster.contract.names import CLAIM_NUMBER_MAX, REPLICAS_MAX
-from muster.contract.run.replica_variables import ENV_ATTEMPT, ENV_DOCUMENT, ENV_LOCAL_STATES, ENV_RANK, ENV_RUN
+from muster.contract.run.commit import HOME
+from muster.contract.run.replica_variables import (
+    ENV_ATTEMPT,
+    ENV_DOCUMENT,
+    ENV_HOME_REGION,
+    ENV_LOCAL_STATES,
+    ENV_NEAR,
+    ENV_PLACE,
+    ENV_RANK,
+    ENV_RUN,
+)
 from muster.contract.run.run_document import RunDocument
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.replica.replica_errors import InputError
@@ -17,6 +27,15 @@ from muster.replica.store.transport import ObjectMissingError, StoreDeniedError
 
 # Below the root of SageMaker's folders, on the instance's volume; not in a folder that SageMaker copies to S3.
 LOCAL_STATES = "local-states"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a replica of a run over several places trains: its name there, its bucket, and the region of the run's."""
+
+    name: str
+    near_uri: str | None = None
+    home_region: str | None = None
 
 
 @dataclass(frozen=True)
@@ -29,6 +48,7 @@ class Environment:
     attempt: int
     base_dir: Path
     local_states: Path | None = None
+    place: Place | None = None
 
 
 def read_environment(variables: Mapping[str, str]) -> Environment:
@@ -51,10 +71,22 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
     base_dir = Path(variables.get(ENV_BASE_DIR) or DEFAULT_BASE_DIR)
     if not base_dir.is_dir():
         problems.append(f"{base_dir} is not a directory ({ENV_BASE_DIR} names the root of SageMaker's folders)")
+    place = _place(variables, problems)
     if problems:
         raise InputError(problems)
     local_states = Path(variables.get(ENV_LOCAL_STATES) or base_dir / LOCAL_STATES)
-    return Environment(document, run, rank, attempt, base_dir, local_states)
+    return Environment(document, run, rank, attempt, base_dir, local_states, place)
+
+
+def _place(variables: Mapping[str, str], problems: list[str]) -> Place | None:
+    name, near = variables.get(ENV_PLACE, ""), variables.get(ENV_NEAR, "")
+    if not name:
+        return None
+    if name == HOME:
+        return Place(name)
+    if not is_store_uri(near):
+        problems.append(f"{ENV_NEAR} is {near!r}, not an s3:// or file:// URI, and {ENV_PLACE} is {name}")
+    return Place(name, near, variables.get(ENV_HOME_REGION) or None)
 
 
 def read_run_document(environment: Environment) -> RunDocument:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from muster.contract.errors import MusterError
 from muster.contract.exits import ReplicaExit, with_exit_word
@@ -22,7 +23,7 @@ from muster.contract.run.run_document import RunDocument
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.options import offers
 from muster.replica.context import Context
-from muster.replica.entry.container_environment import Environment, read_environment, read_run_document
+from muster.replica.entry.container_environment import Environment, Place, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, manifest_of
 from muster.replica.entry.resolved_secrets import without_resolved
 from muster.replica.entry.trainer import EXITED, EndNow, Listeners, Trainer, Watching, call_trainer, load_trainer
@@ -43,13 +44,13 @@ from muster.replica.replica_errors import (
     WatchError,
 )
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.rounds.round_context import RoundContext, Stops, log
+from muster.replica.rounds.round_context import OfferedPlaces, Places, RoundContext, Stops, log
 from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions
 from muster.replica.statistics.metrics import Ending, Metrics, has_hanging_listeners
 from muster.replica.store.open_store import open_store
 from muster.replica.store.pace import Pace
 from muster.replica.store.read_ahead import ReadAhead, is_reading
-from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
+from muster.replica.store.transport import Store, StoreDeniedError, StoreUnavailableError
 
 _EXITS: dict[type, ReplicaExit] = {
     InputError: ReplicaExit.BAD_INPUT,
@@ -202,7 +203,7 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
     """The rendezvous, where what this process will load is read from now on, while the trainer is imported."""
     member = process.member
     pace = Pace(document.timeout_seconds, process.stops.asked)
-    store = open_store(document.rendezvous_uri, pace)
+    store = open_store(document.rendezvous_uri, pace, _region(document.rendezvous_uri, environment, document))
     ahead = ReadAhead(store)
     fewest, grace_seconds = document.min_participants, document.grace_seconds
     quorum = Quorum(document.replicas, fewest, grace_seconds, document.quorum, document.start)
@@ -220,17 +221,31 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
         board=member.board,
         suspicions=_suspicions(document),
         ahead=ahead,
+        places=None if environment.place is None else _places(environment.place, store, pace),
     )
     prefetch = Prefetch(context, ahead, member.beside)
     prefetch.start()
     process.at_the_end.callback(prefetch.close)
     return context, Outside(
-        results=open_store(document.results_uri, pace),
+        results=open_store(document.results_uri, pace, _region(document.results_uri, environment, document)),
         checkpoint_rounds=document.checkpoint_rounds,
         checkpoints=document.checkpoints,
         local_states=environment.local_states,
         joined=prefetch.close,
     )
+
+
+def _region(uri: str, environment: Environment, document: RunDocument) -> str | None:
+    """The region of a bucket; None for this process's own."""
+    is_home = urlsplit(uri).netloc == urlsplit(document.rendezvous_uri).netloc
+    return environment.place.home_region if environment.place is not None and is_home else None
+
+
+def _places(place: Place, store: Store, pace: Pace) -> Places:
+    offer = next(offers("replica.places", OfferedPlaces), None)
+    if offer is None:
+        raise InputError([f"the run has several places ({place.name}), for which this package of Muster has nothing"])
+    return offer.open(place.name, store if place.near_uri is None else open_store(place.near_uri, pace))
 
 
 def _context(environment: Environment, document: RunDocument, rendezvous: Rendezvous) -> Context:

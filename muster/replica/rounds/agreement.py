@@ -9,7 +9,7 @@ from threading import Event
 from typing import NoReturn
 
 from muster.contract import timestamps
-from muster.contract.run.commit import Commit, Exclusion
+from muster.contract.run.commit import HOME, Commit, Exclusion
 from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.time_use import RoundTimes, TimeUse, time_use
 from muster.contract.run.training_pace import pace_of
@@ -177,6 +177,10 @@ class Agreement:
         proposal = self._proposal()
         if proposal is None:
             return read_commit(self._context, self._round)
+        # Those at home have seen all of it sooner. A look is one way there, and an attempt in vain three.
+        is_behind = self._context.place != HOME and any(member.place == HOME for member in proposal.members)
+        if is_behind and (stored := read_commit(self._context, self._round)) is not None:
+            return stored
         commit = write_commit(self._context, proposal)
         if commit is proposal:
             self._suspect(commit.absent)

@@ -71,18 +71,22 @@ def write_commit(context: RoundContext, commit: Commit) -> Commit | None:
     return commit
 
 
-def amended(commit: Commit, rejected: tuple[Exclusion, ...], min_participants: int) -> Commit:
-    """The commit without `rejected` members, as its next revision: a void one if too few members are left.
+def amended(
+    commit: Commit, rejected: tuple[Exclusion, ...], min_participants: int, late: tuple[int, ...] = ()
+) -> Commit:
+    """The commit without `rejected` and `late` members, as its next revision: a void one if too few are left.
 
-    A void round keeps its members where none is left: they store the snapshot of the round.
+    Who is late is absent, as those who have given nothing: the next round does not wait for it until it claims its rank
+    again. A void round keeps its members where none is left: they store the snapshot of the round.
     """
-    gone = {item.rank for item in rejected}
+    gone = {item.rank for item in rejected} | set(late)
     members = tuple(member for member in commit.members if member.rank not in gone)
     update = {
         "members": members or commit.members,
         "void": len(members) < needed_of(min_participants, len(commit.finished)),
         "excluded": commit.excluded + rejected,
         "excluded_total": commit.excluded_total + len(rejected),
+        "absent": tuple(sorted({*commit.absent, *late})),
         "revision": commit.revision + 1,
     }
     changed = commit.model_copy(update=update)

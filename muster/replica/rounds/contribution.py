@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from muster.contract.run.commit import Commit, Member
+from muster.contract.run.commit import HOME, Commit, Member
 from muster.replica.algorithms.algorithm import norm_of, square_of
 from muster.replica.parts.link import by_first, each
 from muster.replica.replica_errors import FencedError
@@ -113,15 +113,16 @@ def make_contribution(
 ) -> Contribution:
     """Encode a pseudo-gradient. If its values cannot be averaged the object is a header alone, which says why.
 
-    Each process of a replica with several encodes the blocks that it holds, and stores them as its part. No process
-    looks for it before the contribution's own object is there. The contribution has the sum of their weights, and the
-    notes of the first one.
+    Each process of a replica with several encodes the blocks that it holds, and stores them as its part; so does that
+    of a replica that trains elsewhere than at home. No process looks for it before the contribution's own object is
+    there. The contribution has the sum of their weights, and the notes of the first one.
 
     The body of a single process lies in one of the context's buffers and is valid until the next contribution is made.
     The residual, if any, is added before encoding and holds the codec's error afterwards; it is as before if the values
     are not sent.
     """
     link = context.link
+    is_apart = link.size > 1 or context.place != HOME
     key = rendezvous_keys.contribution(round_, claim.rank, claim.epoch)
     count = update.gradient.size if update.count is None else update.count
     blocks = Blocks(count, context.codec, update.exact)
@@ -134,7 +135,7 @@ def make_contribution(
         if update.residual is not None:
             update.residual.lend()
         try:
-            if parts is None:
+            if not is_apart:
                 body, checksums = _encode(context, records, update)
             else:
                 part = PartHeader(
@@ -142,7 +143,7 @@ def make_contribution(
                     round=round_,
                     rank=claim.rank,
                     part=link.rank,
-                    parts=parts,
+                    parts=link.size,
                     codec=context.codec.label,
                 )
                 checksums = _store_part(context, records, update, part)
@@ -169,7 +170,9 @@ def make_contribution(
         declined=declined,
         state=update.state,
         suspect=update.suspect,
-        member=_member(claim, answers, parts if declined is None else None, counts=declined is None, update=update),
+        member=_member(
+            context, claim, answers, parts if declined is None else None, counts=declined is None, update=update
+        ),
     )
     put_header(body, header)
     return Contribution(round_, key, body, header, records.which, update.gradient, _seconds(answers))
@@ -189,7 +192,7 @@ def _store_part(context: RoundContext, records: Records, update: LocalUpdate, he
     put_header(start, header)
     # An earlier try of this process wrote the same bytes.
     size = HEADER_BYTES + len(records.which) * records.blocks.record_bytes
-    writer = context.store.writer(rendezvous_keys.contribution_part(records.key, header.part), size)
+    writer = context.values.writer(rendezvous_keys.contribution_part(records.key, header.part), size)
     try:
         writer.write(start)
         checksums = []
@@ -230,7 +233,13 @@ def _norm(answers: Sequence[_Encoded]) -> float | None:
 
 
 def _member(
-    claim: Claim, answers: Sequence[_Encoded], parts: int | None, *, counts: bool, update: LocalUpdate
+    context: RoundContext,
+    claim: Claim,
+    answers: Sequence[_Encoded],
+    parts: int | None,
+    *,
+    counts: bool,
+    update: LocalUpdate,
 ) -> Member:
     return Member(
         rank=claim.rank,
@@ -248,6 +257,7 @@ def _member(
         seconds=max(_seconds(answers), default=None),  # the others wait for the slowest one
         leaves=update.leaves,
         data=update.data,
+        place=context.place,
     )
 
 
@@ -302,7 +312,7 @@ def judge(header: ContributionHeader, size: int, blocks: Blocks) -> Member | Unu
         return Unusable(f"it has {header.exact} statistics, but the run has {blocks.exact}")
     if header.codec != codec.label:
         return Unusable(f"it is encoded as {header.codec}, but the run uses {codec.label}")
-    needed = object_bytes(count, codec, blocks.exact) if header.member.parts is None else HEADER_BYTES
+    needed = object_bytes(count, codec, blocks.exact) if header.member.objects is None else HEADER_BYTES
     if size != needed:
         return Unusable(f"it has {size} bytes, but {count} parameters need {needed}")
     return header.member

@@ -89,6 +89,8 @@ class ReducedShards:
         self._blocks = Blocks(commit.count, context.codec, commit.exact)
         self._codec = context.codec.for_mean(len(commit.members))
         self._roster = roster_digest(commit)
+        self.store = context.store
+        """Where the shards lie."""
         self.number = shards_of(commit, context.codec)
 
     def span(self, shard: int) -> slice:
@@ -128,7 +130,7 @@ class ReducedShards:
         """
         key = self._key(shard)
         rejected: tuple[Exclusion, ...] = ()
-        creation = self._context.store.creation(key, self._size(self._blocks_of(shard)))
+        creation = self.store.creation(key, self._size(self._blocks_of(shard)))
         try:
             body = self._computed(shard, sink, mine, room, creation)
         except BaseException as error:
@@ -140,13 +142,15 @@ class ReducedShards:
             body = encode(key, None, lambda _: self._header(shard, rejected))
         try:
             if creation is None or not creation.finish():
-                self._context.store.create(key, body)
+                self.store.create(key, body)
         except ObjectExistsError:
             found = self.read(shard, sink)
             if found is Look.DAMAGED:
                 self.repair(shard, sink)
             if found is not Look.MISSING:
                 return
+        else:
+            self._stored_now(shard, body)
         if rejected:
             raise Rejection(rejected)
 
@@ -172,8 +176,12 @@ class ReducedShards:
 
     def stored(self, shards: Sequence[int]) -> list[int]:
         """Those of `shards` that are stored."""
-        listed = set(self._context.store.keys(rendezvous_keys.REDUCED, rendezvous_keys.reduced_of(self.number)))
+        listed = set(self.store.keys(rendezvous_keys.REDUCED, rendezvous_keys.reduced_of(self.number)))
         return [shard for shard in shards if self._key(shard) in listed]
+
+    def is_stored(self, shard: int) -> bool:
+        """Whether a shard, or the statement that it cannot be made, is stored."""
+        return self.store.exists(self._key(shard))
 
     def repair(self, shard: int, sink: Sink) -> None:
         """Compute a shard again that is damaged in the bucket: the bytes are the same.
@@ -191,14 +199,14 @@ class ReducedShards:
             if self._is_statement(shard):
                 raise
             reasons = "; ".join(f"rank {item.rank}: {item.reason}" for item in answer.rejected)
-            uri = self._context.store.uri(self._key(shard))
+            uri = self.store.uri(self._key(shard))
             message = f"{uri} is damaged, and so are contributions from which it was computed ({reasons})."
             raise RendezvousError(message) from None
 
     def _is_statement(self, shard: int) -> bool:
         """Whether the stored object has no values: it says that the shard cannot be made."""
         try:
-            return self._context.store.read(self._key(shard), 0, 1).size <= HEADER_BYTES
+            return self.store.read(self._key(shard), 0, 1).size <= HEADER_BYTES
         except ObjectMissingError:
             raise RoundGoneError(self._commit.round) from None
 
@@ -207,17 +215,20 @@ class ReducedShards:
         which = range(blocks.number) if within is None else blocks.covering(within)
         size = blocks.stream_bytes
         sizes = (size if wanted.start else HEADER_BYTES, size)
-        with closing(ByteStream(self._context.stream(wanted, sizes))) as stream:
+        with closing(ByteStream(self._stream(wanted, sizes))) as stream:
             if wanted.start == 0:
                 self._check(decode_header(key, stream.take(HEADER_BYTES), ReducedHeader), shard)
             else:
-                found = self._context.store.read(key, 0, HEADER_BYTES)
+                found = self.store.read(key, 0, HEADER_BYTES)
                 self._check(decode_header(key, found.body, ReducedHeader), shard)
                 if found.size != self._size(blocks):
                     message = f"it has {found.size} bytes, {self._size(blocks)} are expected"
                     raise CodecError(message)
             for run, values in decoded_stream(key, stream, blocks, which):
                 sink(blocks.span(run), values)
+
+    def _stream(self, wanted: ByteRange, sizes: tuple[int, int]) -> Iterator[memoryview]:
+        return self._context.stream(wanted, sizes)
 
     def _range(self, shard: int, within: slice | None) -> ByteRange:
         """The bytes of a shard's elements `within`; of all its elements with the header."""
@@ -254,7 +265,7 @@ class ReducedShards:
         body = room(self._size(blocks)).data
         body[:HEADER_BYTES] = bytes(HEADER_BYTES)
         put_header(body, self._header(shard))
-        mean, sent = WeightedMean(self._context, self._commit, self._which(shard), mine), 0
+        mean, sent = self._mean(shard, mine), 0
         for run, values in regrouped(mean, blocks):
             start, stop = byte_range(blocks, run)
             encoding = Encoding(self._codec, dither=True, decoded=values if self._codec.loses else None)
@@ -264,6 +275,12 @@ class ReducedShards:
                 sent = stop
             sink(blocks.span(run), values)
         return body
+
+    def _mean(self, shard: int, mine: Contribution | None) -> WeightedMean:
+        return WeightedMean(self._context, self._commit, self._which(shard), mine)
+
+    def _stored_now(self, shard: int, body: memoryview) -> None:
+        """Called once this process has stored a shard, or the statement in its place."""
 
     def _header(self, shard: int, rejected: tuple[Exclusion, ...] = ()) -> ReducedHeader:
         return ReducedHeader(

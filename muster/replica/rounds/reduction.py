@@ -50,30 +50,38 @@ def reduced_mean(
     """
     own = mine
     while True:
-        reduction = _Reduction(context, commit, mine, own)
+        reduction = _reduction(context, commit, mine, own)
         if commit.void:
             log.warning("round=%d event=void revision=%d", commit.round, commit.revision)
             reduction.mean[...] = 0
             return commit, reduction.mean
         answers = each(context.link, partial(_rejected_by, reduction, polling))
-        rejected = next((rejected for rejected in answers if rejected), ())
-        if not rejected:
+        rejected, late = next((answer for answer in answers if any(answer)), ((), ()))
+        if not rejected and not late:
             return commit, reduction.mean
         for item in rejected:
             log.warning("round=%d event=excluded rank=%d reason=%r", commit.round, item.rank, item.reason)
-        amendment = amended(commit, rejected, context.quorum.min_participants)
+        if late:
+            log.warning("round=%d event=late ranks=%s", commit.round, late)
+        amendment = amended(commit, rejected, context.quorum.min_participants, late)
         commit = by_first(context.link, partial(_amend, context, amendment))
         # The mean takes the place of the values.
         own = None
 
 
-def _rejected_by(reduction: _Reduction, polling: Polling) -> tuple[Exclusion, ...]:
-    """The members whose data are unusable; none if this process has what it needs of the mean."""
+def _reduction(context: RoundContext, commit: Commit, mine: Contribution | None, own: Contribution | None) -> Reduction:
+    made: Reduction = (context.places.reduction if context.places else Reduction)(context, commit, mine, own)
+    return made
+
+
+def _rejected_by(reduction: Reduction, polling: Polling) -> tuple[tuple[Exclusion, ...], tuple[int, ...]]:
+    """The members whose data are unusable, and those whose data are late; none if this process has what it needs of
+    the mean."""
     try:
         reduction.gather(polling)
     except Rejection as answer:
-        return answer.rejected
-    return ()
+        return answer.rejected, answer.late
+    return (), ()
 
 
 def _amend(context: RoundContext, amendment: Commit) -> Commit:
@@ -92,17 +100,30 @@ def _amend(context: RoundContext, amendment: Commit) -> Commit:
     return write_commit(context, amendment) or amendment
 
 
-class _Reduction:
+class Reduction:
     """One revision of one round: which shards this process makes, reads or takes over, and when."""
 
+    _floor = TAKEOVER_FLOOR_SECONDS
+
     def __init__(
-        self, context: RoundContext, commit: Commit, mine: Contribution | None, own: Contribution | None
+        self,
+        context: RoundContext,
+        commit: Commit,
+        mine: Contribution | None,
+        own: Contribution | None,
+        shards: ReducedShards | None = None,
     ) -> None:
-        """`own`: the contribution `mine`, if its values are still in the memory."""
+        """The reduction of a round as this process sees it.
+
+        Args:
+            own: the contribution `mine`, if its values are still in the memory.
+            shards: those of the mean; None: as rounds of one place have them.
+        """
         self._context = context
         self._commit = commit
         self._own = own
-        self._shards = ReducedShards(context, commit)
+        self._shards = ReducedShards(context, commit) if shards is None else shards
+        self._started, self._step = context.clock.monotonic(), self._floor
         self._position = None if mine is None else _position(commit, mine.header.member)
         link = context.link
         self._held = self._shards.held_by(link.rank, link.size)
@@ -114,8 +135,7 @@ class _Reduction:
         clock = self._context.clock
         started = clock.monotonic()
         own = [shard for shard in range(self._shards.number) if self._distance(shard) == 0]
-        made = [shard for shard in own if self._is_maker(shard)]
-        self._make_all(made)
+        made = self._begin([shard for shard in own if self._is_maker(shard)])
         # What is read from now on takes the place of this process's own values.
         self._own = None
         # From this process's own shard on, so that not all processes read the same one first.
@@ -123,24 +143,37 @@ class _Reduction:
         others = (shard % number for shard in range(begin, begin + number))
         missing = [shard for shard in others if shard not in made and self._needs(shard)]
         took = clock.monotonic() - started
-        step = max(TAKEOVER_FLOOR_SECONDS, TAKEOVER_FACTOR * took)
-        started = clock.monotonic()
+        self._step = max(self._floor, TAKEOVER_FACTOR * took)
+        self._started = clock.monotonic()
         # Many others take about as long as this process has, and their looks in vain would hold up each other.
         polling.reset(took if len(missing) > CONNECTIONS else 0.0)
         while missing:
             missing = self._read_all(missing)
             # If the round was complete once, a second look that finds nothing means that its data are deleted.
             if missing and self._position is None and self._was_complete() and self._read_all(missing):
+                self._follow()
                 raise RoundGoneError(self._commit.round)
-            due = {shard: started + step * self._distance(shard) for shard in missing}
-            timed_out = polling.left_seconds <= 0
-            for shard in list(missing):
-                if timed_out or (self._is_maker(shard) and clock.monotonic() >= due[shard]):
-                    log.warning("round=%d event=take-over shard=%d", self._commit.round, shard)
-                    self._make(shard)
-                    missing.remove(shard)
+            missing = self._help(missing, timed_out=polling.left_seconds <= 0)
             if missing:
                 polling.rest()
+
+    def _begin(self, own: list[int]) -> list[int]:
+        """Make what is this process's part of these shards; returns those that are made."""
+        self._make_all(own)
+        return own
+
+    def _help(self, missing: list[int], *, timed_out: bool) -> list[int]:
+        """Take over what is late of the shards that are not there; returns those that still are not."""
+        for shard in list(missing):
+            if timed_out or (self._is_maker(shard) and self._is_due(shard)):
+                log.warning("round=%d event=take-over shard=%d", self._commit.round, shard)
+                self._make(shard)
+                missing.remove(shard)
+        return missing
+
+    def _is_due(self, shard: int) -> bool:
+        """Whether those before this process have had their time for a shard."""
+        return self._context.clock.monotonic() >= self._started + self._step * self._distance(shard)
 
     def _is_maker(self, shard: int) -> bool:
         link = self._context.link
@@ -156,7 +189,7 @@ class _Reduction:
             for shard in own:
                 self._make(shard, partial(self._context.buffers.take, "reduced-0"))
             return
-        at_once = min(len(own), max(MADE_AT_ONCE, CONNECTIONS // len(self._commit.members)))
+        at_once = min(len(own), self._made_at_once)
         rooms: SimpleQueue[str] = SimpleQueue()
         for number in range(at_once):
             rooms.put(f"reduced-{number}")
@@ -173,6 +206,10 @@ class _Reduction:
         with ThreadPoolExecutor(at_once, "reduce") as makers:
             for _ in makers.map(make, own):
                 pass
+
+    @property
+    def _made_at_once(self) -> int:
+        return max(MADE_AT_ONCE, CONNECTIONS // len(self._commit.members))
 
     def _make(self, shard: int, room: Callable[[int], Payload] = pages) -> None:
         self._shards.make(shard, self._sink(shard), self._own, room)
@@ -196,7 +233,7 @@ class _Reduction:
         in vain would take the requests that S3 serves from those that still make their shards.
         """
         is_listed = len(shards) > CONNECTIONS and self._context.snapshot_rounds <= LISTED_ROUNDS
-        stored = self._shards.stored(shards) if is_listed else shards
+        stored = self._stored(shards) if is_listed else shards
         first = _FirstLooks(len(stored))
         found = self._context.side_by_side(partial(self._read_meanwhile, first, self._context.polling()), stored)
         for shard, look in zip(stored, found, strict=True):
@@ -204,6 +241,9 @@ class _Reduction:
                 self._shards.repair(shard, self._sink(shard))
         read = {shard for shard, look in zip(stored, found, strict=True) if look is not Look.MISSING}
         return [shard for shard in shards if shard not in read]
+
+    def _stored(self, shards: list[int]) -> list[int]:
+        return self._shards.stored(shards)
 
     def _read_meanwhile(self, first: _FirstLooks, polling: Polling, shard: int) -> Look:
         """`_read`; as long as it finds nothing, again while `first` looks run and none waits."""
@@ -216,14 +256,30 @@ class _Reduction:
 
     def _read(self, shard: int) -> Look:
         """Fill in what this process holds of a shard, if it is stored."""
-        span = self._shards.span(shard)
+        return self._read_of(self._shards, shard)
+
+    def _read_of(self, shards: ReducedShards, shard: int) -> Look:
+        span = shards.span(shard)
         place = _both(self._held, span)
         within = None if place == span else _within(span, place)
-        return self._shards.read(shard, self._sink(shard), within)
+        return shards.read(shard, self._sink(shard), within)
 
     def _was_complete(self) -> bool:
         """Whether all shards existed once: a replica reads them all before it contributes to the next round."""
         return self._context.store.exists(rendezvous_keys.commit(self._commit.round + 1))
+
+    def _follow(self) -> None:
+        """Return if the round has no later revision. The shards of this one may never come, and say nothing of it to a
+        process that needs some of them alone.
+
+        Raises:
+            Rejection: it has.
+        """
+        commit = self._commit
+        later = read_commit(self._context, commit.round, commit.revision + 1)
+        if later is not None:
+            rejected = tuple(item for item in later.excluded if item not in commit.excluded)
+            raise Rejection(rejected, tuple(sorted(set(later.absent) - set(commit.absent))))
 
     def _distance(self, shard: int) -> int:
         """How many members take over `shard` before this process does; 0 for its owner.

@@ -90,7 +90,7 @@ class ReplicatedState(Trained):
         """Write this member's shards if the round has a snapshot."""
         state = self.state
         if state.round % self.snapshots.context.snapshot_rounds == 0:
-            members = commit.members
+            members = commit.keepers
             shards = range(self.snapshots.shards(state.round))
             own = [shard for shard in shards if members[(shard + state.round) % len(members)].rank == self.keeper.rank]
             self.snapshots.put(state, own)

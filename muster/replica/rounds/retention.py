@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from muster.contract.run.commit import Commit
+from muster.contract.run.commit import HOME, Commit
 from muster.replica.rounds.reduced_shards import most_shards
 from muster.replica.rounds.round_context import RoundContext, log
-from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
+from muster.replica.store.transport import Store, StoreDeniedError, StoreUnavailableError
 from muster.replica.wire import rendezvous_keys
 
 
@@ -69,9 +69,8 @@ class Keeper:
 
     def keep(self, commit: Commit) -> None:
         """Complete the newest state if this process is the round's keeper; delete data that no replica needs."""
-        members = [member.rank for member in commit.members]
-        position = members.index(self.rank)
-        is_keeper = commit.round % len(members) == position
+        members = [member.rank for member in commit.keepers]
+        is_keeper = members[commit.round % len(members)] == self.rank
         replicas = len(commit.epochs)
         self._reduced = max(self._reduced, most_shards(commit, self._states.context.codec, replicas))
         rounds = self._states.rounds(commit.round - 1)
@@ -80,9 +79,13 @@ class Keeper:
             return
         self._swept = limit
         self._complete = {round_ for round_ in self._complete if round_ >= limit}
-        places = range(position, max(replicas, self._states.shards(limit), self._reduced), len(members))
+        most = max(replicas, self._states.shards(limit), self._reduced)
+        near = [member.rank for member in commit.members if member.place == self._states.context.place]
         try:
-            self._sweep(limit, places)
+            if self.rank in members:
+                self._sweep(limit, range(members.index(self.rank), most, len(members)))
+            if self._states.context.place != HOME:
+                self._sweep_near(limit, range(near.index(self.rank), most, len(near)))
         except (StoreDeniedError, StoreUnavailableError) as error:
             # No replica needs what is left: the next sweep or the bucket's lifecycle rule deletes it.
             log.warning("round=%d event=not-swept reason=%r", limit, str(error))
@@ -96,17 +99,24 @@ class Keeper:
         """Delete everything up to `limit` in `places`. If members see the horizon move in different rounds, a place may
         be skipped: the next sweep lists it from its start.
         """
+        ends = [*_ends_of_rounds(limit, places), *((self._states.folder(place), limit) for place in places)]
+        if self._states.context.places is not None:
+            ends += [(rendezvous_keys.sums_of(place), limit + 1) for place in places]
+        self._delete(self._states.context.store, limit, ends)
+
+    def _sweep_near(self, limit: int, places: range) -> None:
+        """As `_sweep`, in the bucket of this process's place, which has no state."""
+        self._delete(self._states.context.values, limit, _ends_of_rounds(limit, places))
+
+    def _delete(self, store: Store, limit: int, ends: list[tuple[str, int]]) -> None:
         context = self._states.context
-        ends = [
-            end
-            for place in places
-            for end in (
-                (rendezvous_keys.contributions_of(place), limit + 1),
-                (rendezvous_keys.reduced_of(place), limit + 1),
-                (self._states.folder(place), limit),
-            )
-        ]
-        found = context.side_by_side(lambda end: context.store.keys(end[0], rendezvous_keys.before(*end)), ends)
+        found = context.side_by_side(lambda end: store.keys(end[0], rendezvous_keys.before(*end)), ends)
         gone = [key for listed in found for key in listed]
-        context.store.delete(gone)
+        store.delete(gone)
         log.info("round=%d event=swept objects=%d", limit, len(gone))
+
+
+def _ends_of_rounds(limit: int, places: range) -> list[tuple[str, int]]:
+    """The folders of contributions and means, and the rounds before which they are emptied."""
+    folders = (rendezvous_keys.contributions_of, rendezvous_keys.reduced_of)
+    return [(folder(place), limit + 1) for place in places for folder in folders]

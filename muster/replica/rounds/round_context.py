@@ -9,8 +9,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from math import inf
 from threading import Event
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from muster.contract.run.commit import HOME
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
@@ -80,6 +81,35 @@ class Stops:
             self.trainer.set()
 
 
+class Places(Protocol):
+    """How the rounds of a run over several places become means; an option has it (the seam `replica.places`)."""
+
+    @property
+    def place(self) -> str:
+        """That of this process."""
+
+    @property
+    def near(self) -> Store:
+        """Where the values of the place's contributions lie: objects of the same keys as in the run's bucket."""
+
+    def coded(self, far: str) -> Places:
+        """With the codec `far` of what crosses from one place to another; empty: that of the run."""
+
+    @property
+    def reduction(self) -> Callable[..., Any]:
+        """What `Reduction` is at one place: it takes the same, and is one."""
+
+
+@dataclass(frozen=True)
+class OfferedPlaces:
+    """What an option offers at the seam `replica.places`: how the rounds of a process at a place become means.
+
+    `open` takes the place, and the store where the values of its contributions lie: at home that of the run.
+    """
+
+    open: Callable[[str, Store], Places]
+
+
 @dataclass(frozen=True)
 class RoundContext:
     """What a round needs: the store, the run's rules, and this process's means.
@@ -98,6 +128,7 @@ class RoundContext:
         fragments: into how many fragments the model is cut.
         suspicions: reports a rank on a cluster that a round misses.
         ahead: has what was read of the store while the trainer was imported; None: nothing was.
+        places: how rounds are reduced that several places have a part in; None: the run has one place.
     """
 
     store: Store
@@ -120,6 +151,17 @@ class RoundContext:
     fragments: int = 1
     suspicions: Suspicions = NO_SUSPICIONS
     ahead: ReadAhead | None = None
+    places: Places | None = None
+
+    @property
+    def place(self) -> str:
+        """Where this process trains."""
+        return HOME if self.places is None else self.places.place
+
+    @property
+    def values(self) -> Store:
+        """Where the values of this place's contributions lie, but for those in the contributions' own objects."""
+        return self.store if self.places is None else self.places.near
 
     def stream(self, wanted: ByteRange, sizes: tuple[int, int]) -> Iterator[memoryview]:
         """As `Store.stream`; what was read ahead is not read again."""

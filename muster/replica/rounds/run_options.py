@@ -39,7 +39,8 @@ def agree_on_options(context: RoundContext, codec: str, settings: Mapping[str, S
         RendezvousError: the object does not hold the options of this run.
     """
     factor, fragments = float(settings.get("outlier_factor", 0.0)), int(settings.get("fragments", 1))
-    agreed = replace(context, codec=codec_named(codec), outlier_factor=factor, fragments=fragments)
+    places = context.places and context.places.coded(str(settings.get("far_codec", "")))
+    agreed = replace(context, codec=codec_named(codec), outlier_factor=factor, fragments=fragments, places=places)
     by_first(context.link, lambda: _agree(agreed, settings))
     return agreed
 

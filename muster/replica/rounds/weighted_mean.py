@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -12,7 +13,7 @@ from muster.replica.kernel.calls import ONE
 from muster.replica.replica_errors import RoundGoneError
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.round_context import RoundContext
-from muster.replica.store.transport import ObjectMissingError
+from muster.replica.store.transport import ObjectMissingError, Store
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import CodecError, Floats, byte_range
 from muster.replica.wire.blocks import CONNECTIONS, Blocks
@@ -27,23 +28,108 @@ REASON_CHARACTERS = 200
 
 
 class Rejection(Exception):  # noqa: N818 - an answer, not an error
-    """The shard cannot be made: these members' data are unusable."""
+    """The shard cannot be made: these members' data are unusable, or those of `late` ranks have not come in time."""
 
-    def __init__(self, rejected: tuple[Exclusion, ...]) -> None:
-        self.rejected = rejected
+    def __init__(self, rejected: tuple[Exclusion, ...], late: tuple[int, ...] = ()) -> None:
+        self.rejected, self.late = rejected, late
         super().__init__(str(rejected))
+
+
+class Computed:
+    """Values that are computed run by run, in the runs in which they are added."""
+
+    def __init__(self, runs: Iterator[Floats]) -> None:
+        self._runs = runs
+        self._first: Floats | None = None
+
+    def begin(self) -> None:
+        """Wait for the first run."""
+        self._first = next(self._runs)
+
+    def take(self) -> Floats:
+        """The next run's values, valid until the next call."""
+        first, self._first = self._first, None
+        return next(self._runs) if first is None else first
+
+
+@dataclass(frozen=True)
+class Term:
+    """Values that count in a mean.
+
+    Attributes:
+        ranks: whose they are.
+        key: what their records are bound to.
+        records: those of a run of blocks, as they are stored.
+        is_whole: whether they lie in one object, and may be read before their turn.
+        computed: values that are not read; then `records` is not asked for.
+    """
+
+    ranks: tuple[int, ...]
+    weight: float
+    key: str = ""
+    records: Callable[[range], Iterator[memoryview]] = lambda _: iter(())
+    is_whole: bool = False
+    computed: Computed | None = None
+
+
+def contributions(context: RoundContext, commit: Commit, blocks: Blocks) -> tuple[Term, ...]:
+    """The contributions of the members, which are cut into `blocks`."""
+
+    def term(member: Member) -> Term:
+        objects = values_of(context, commit.round, member, blocks)
+
+        def records(rest: range) -> Iterator[memoryview]:
+            return chain.from_iterable(
+                stored_records(store, blocks, key, held, both)
+                for store, key, held in objects
+                if (both := _both(held, rest))
+            )
+
+        key = rendezvous_keys.contribution(commit.round, member.rank, member.epoch)
+        return Term((member.rank,), member.weight, key, records, is_whole=len(objects) == 1)
+
+    return tuple(map(term, commit.members))
+
+
+def values_of(context: RoundContext, round_: int, member: Member, blocks: Blocks) -> list[tuple[Store, str, range]]:
+    """Where the values of a contribution lie: stores and objects, and the blocks that each has."""
+    key, number = rendezvous_keys.contribution(round_, member.rank, member.epoch), member.objects
+    if number is None:
+        return [(context.store, key, range(blocks.number))]
+    parts = ((part, blocks.shard(part, number)) for part in range(number))
+    return [(context.values, rendezvous_keys.contribution_part(key, part), held) for part, held in parts if held]
+
+
+def stored_records(store: Store, blocks: Blocks, key: str, held: range, which: range) -> Iterator[memoryview]:
+    """The records of `which` in the object `key`, which has those of `held`."""
+    start, stop = byte_range(blocks, range(which.start - held.start, which.stop - held.start))
+    size = blocks.stream_bytes
+    return store.stream(key, start, stop, sizes=(size, size))
 
 
 class WeightedMean:
     """The mean of the members' contributions in the blocks `which`: any process computes the same bytes."""
 
-    def __init__(self, context: RoundContext, commit: Commit, which: range, mine: Contribution | None) -> None:
-        """`mine`: this process's own contribution, whose values need not be read; None if all are read."""
+    def __init__(
+        self,
+        context: RoundContext,
+        commit: Commit,
+        which: range,
+        mine: Contribution | None,
+        others: tuple[Blocks, Sequence[Term]] | None = None,
+    ) -> None:
+        """The mean of a commit's contributions.
+
+        Args:
+            mine: this process's own contribution, whose values need not be read; None if all are read.
+            others: the mean is that of these terms, and `which` are of these blocks.
+        """
         self._context = context
-        self._commit = commit
+        self._round = commit.round
         self._which = which
         self._mine = mine
-        self._blocks = Blocks(commit.count, context.codec, commit.exact)
+        blocks = Blocks(commit.count, context.codec, commit.exact)
+        self._blocks, self._terms = others or (blocks, contributions(context, commit, blocks))
         self._room = np.empty(self._blocks.piece_elements, np.float32)
         # What is read before its turn: the records of `which`, by key. Read again where they are damaged.
         self._held: dict[str, bytes] = {}
@@ -62,15 +148,15 @@ class WeightedMean:
             Rejection: members' data are unusable. After the last run; further runs are not returned.
             RoundGoneError: the contributions are deleted.
         """
-        members = self._commit.members
-        batches = [members[first : first + CONNECTIONS] for first in range(0, len(members), CONNECTIONS)]
+        terms = self._terms
+        batches = [terms[first : first + CONNECTIONS] for first in range(0, len(terms), CONNECTIONS)]
         # Of so many members that they are read one batch after another, the sums are held.
         sums = np.empty(self._length if len(batches) > 1 else self._blocks.piece_elements, np.float32)
         rejected: list[Exclusion] = []
         try:
-            self._read_ahead(members)
+            self._read_ahead(terms)
             for number, batch in enumerate(batches):
-                sources = [(member, self._records(member)) for member in batch]
+                sources = [(term, self._records(term)) for term in batch]
                 readers = [given for _, given in sources if isinstance(given, RecordReader)]
                 self._context.side_by_side(RecordReader.begin, readers)
                 start = 0
@@ -79,37 +165,33 @@ class WeightedMean:
                     target = sums[start : start + span.stop - span.start]
                     start += target.size if len(batches) > 1 else 0
                     is_last = number + 1 == len(batches)
-                    factor = np.float32(1 / len(members)) if is_last else ONE
+                    factor = np.float32(1 / len(terms)) if is_last else ONE
                     total = WeightedSum(target, self._room, held=number > 0, factor=factor, terms=len(sources))
                     rejected += self._add(sources, total, run)
                     if is_last and not rejected:
                         yield target
         except ObjectMissingError:
             # A committed contribution did exist: its absence is not the sender's fault.
-            raise RoundGoneError(self._commit.round) from None
+            raise RoundGoneError(self._round) from None
         if rejected:
             raise Rejection(tuple(rejected[:REJECTED_MAX]))
 
-    def _read_ahead(self, members: Sequence[Member]) -> None:
+    def _read_ahead(self, terms: Sequence[Term]) -> None:
         """Read those after this process's own rank first, as many as may be held: not all begin with the same one.
 
         The sum begins with the first member all the same, so that every process computes the same bits.
         """
         mine = self._mine
-        if mine is None or len(members) <= CONNECTIONS:
+        if mine is None or len(terms) <= CONNECTIONS:
             return
         start, stop = byte_range(self._blocks, self._which)
-        after = [member for member in members if member.rank > mine.header.member.rank and member.parts is None]
+        after = [term for term in terms if term.ranks[0] > mine.header.member.rank and term.is_whole]
         held = after[: HELD_BYTES // (stop - start)]
 
-        def hold(member: Member) -> None:
-            key = self._key(member)
-            self._held[key] = b"".join(self._stored(key, range(self._blocks.number), self._which))
+        def hold(term: Term) -> None:
+            self._held[term.key] = b"".join(term.records(self._which))
 
         self._context.side_by_side(hold, held)
-
-    def _key(self, member: Member) -> str:
-        return rendezvous_keys.contribution(self._commit.round, member.rank, member.epoch)
 
     @property
     def _length(self) -> int:
@@ -117,57 +199,46 @@ class WeightedMean:
         return int(span.stop - span.start)
 
     def _add(
-        self, sources: list[tuple[Member, Contribution | RecordReader]], total: WeightedSum, run: range
+        self, sources: list[tuple[Term, Contribution | RecordReader | Computed]], total: WeightedSum, run: range
     ) -> list[Exclusion]:
         """Add the values of `run` in the members' order, while they are in the cache.
 
         Args:
             sources: those whose data are unusable are removed; they are returned.
         """
-        average = sum(member.weight for member in self._commit.members) / len(self._commit.members)
+        average = sum(term.weight for term in self._terms) / len(self._terms)
         rejected = []
         for source in tuple(sources):
-            member, given = source
-            weight = np.float32(member.weight / average)
+            term, given = source
+            weight = np.float32(term.weight / average)
             try:
                 if isinstance(given, Contribution):
                     span, start = self._blocks.span(run), self._blocks.span(given.which).start
                     total.add(given.values[span.start - start : span.stop - start], weight)
+                elif isinstance(given, Computed):
+                    total.add(given.take(), weight)
                 else:
                     given.add(run, total, weight)
             except CodecError as error:
-                rejected.append(Exclusion(rank=member.rank, reason=str(error)[:REASON_CHARACTERS]))
+                rejected += [Exclusion(rank=rank, reason=str(error)[:REASON_CHARACTERS]) for rank in term.ranks]
                 sources.remove(source)
         total.complete()
         return rejected
 
-    def _records(self, member: Member) -> Contribution | RecordReader:
+    def _records(self, term: Term) -> Contribution | RecordReader | Computed:
         """A member's contribution, from one object or from its parts; this process's own if that is in its memory."""
-        key, mine = self._key(member), self._mine
+        key, mine = term.key, self._mine
+        if term.computed is not None:
+            return term.computed
         if mine is not None and mine.key == key and _both(mine.which, self._which) == self._which:
             return mine
 
         def open_at(rest: range) -> ByteStream:
             if rest == self._which and (body := self._held.pop(key, None)) is not None:
                 return ByteStream((memoryview(body),))
-            if member.parts is None:
-                return ByteStream(self._stored(key, range(self._blocks.number), rest))
-            parts = (self._blocks.shard(part, member.parts) for part in range(member.parts))
-            return ByteStream(
-                chain.from_iterable(
-                    self._stored(rendezvous_keys.contribution_part(key, part), held, both)
-                    for part, held in enumerate(parts)
-                    if (both := _both(held, rest))
-                )
-            )
+            return ByteStream(term.records(rest))
 
         return RecordReader(key, open_at, self._blocks, self._which)
-
-    def _stored(self, key: str, held: range, which: range) -> Iterator[memoryview]:
-        """The records of `which` in the object `key`, which has those of `held`."""
-        start, stop = byte_range(self._blocks, range(which.start - held.start, which.stop - held.start))
-        size = self._blocks.stream_bytes
-        return self._context.store.stream(key, start, stop, sizes=(size, size))
 
 
 def regrouped(mean: WeightedMean, blocks: Blocks) -> Iterator[tuple[range, Floats]]:

@@ -22,8 +22,12 @@ def is_store_uri(uri: str) -> bool:
     return True
 
 
-def open_store(uri: str, pace: Pace | None = None) -> Store:
-    """The store of everything below `uri`, which ends with a slash. `pace`: of all requests to S3.
+def open_store(uri: str, pace: Pace | None = None, region: str | None = None) -> Store:
+    """The store of everything below `uri`, which ends with a slash.
+
+    Args:
+        pace: of all requests to S3.
+        region: that of the bucket; None: this process's.
 
     Raises:
         ValueError: neither s3:// nor file://.
@@ -33,4 +37,4 @@ def open_store(uri: str, pace: Pace | None = None) -> Store:
     bucket, prefix = split_s3_uri(uri)
     from muster.replica.store.s3_store import S3ObjectStore  # noqa: PLC0415 - only for S3
 
-    return S3ObjectStore(bucket, prefix, pace)
+    return S3ObjectStore(bucket, prefix, pace, region)

@@ -26,6 +26,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, Perm
 from obstore.store import S3Store
 
 from muster.contract.layout import s3_uri
+from muster.contract.run.replica_variables import ENV_HOME_ENDPOINT
 from muster.replica.store.bulk.connections import BrokenError
 from muster.replica.store.bulk.credentials import region_of, s3_endpoint
 from muster.replica.store.bulk.transfers import LeftToObstoreError, Transfers, Uploaded
@@ -90,13 +91,13 @@ _PART_RETRIES: RetryConfig = {
 
 
 class S3ObjectStore(Store):
-    """Objects of `bucket` below `prefix` (empty, or ending with a slash)."""
+    """Objects of `bucket` below `prefix` (empty, or ending with a slash). `region`: None for this process's."""
 
-    def __init__(self, bucket: str, prefix: str, pace: Pace | None = None) -> None:
-        self._bucket = bucket
+    def __init__(self, bucket: str, prefix: str, pace: Pace | None = None, region: str | None = None) -> None:
+        self._bucket, self._region = bucket, region
         self._prefix = prefix
         self._pace = pace or Pace()
-        self.client = _client(bucket)
+        self.client = _client(bucket, region=region)
         self._missing = MissingObjects(self.client)
         self._bulk: Transfers | None = None
 
@@ -149,7 +150,7 @@ class S3ObjectStore(Store):
                         raise StoreUnavailableError(self.uri(key), 1, "the credentials have expired") from None
                     return
             # Here that client retries each request.
-            client = _client(self._bucket, _PART_RETRIES)
+            client = _client(self._bucket, _PART_RETRIES, self._region)
             try:
                 obstore.put(client, path, pieces, chunk_size=part, max_concurrency=at_once)
             except (PermissionDeniedError, UnauthenticatedError) as error:
@@ -261,7 +262,7 @@ class S3ObjectStore(Store):
         if size < BULK_BYTES:
             return None
         if self._bulk is None:
-            region, endpoint, authority = _place()
+            region, endpoint, authority = _place(self._region)
             self._bulk = Transfers(endpoint, self._bucket, region, os.environ, authority)
         return self._bulk if self._bulk.are_possible else None
 
@@ -366,15 +367,20 @@ class S3ObjectStore(Store):
             time.sleep(random.uniform(0, ceiling))  # noqa: S311 - spreads load, guards nothing
 
 
-def _place() -> tuple[str, str, str | None]:
-    """The region, the service's address, and a file with the certificates of a private authority."""
-    region = region_of(os.environ) or DEFAULT_REGION
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or s3_endpoint(region)
+def _place(other: str | None = None) -> tuple[str, str, str | None]:
+    """The region, the service's address, and a file with the certificates of a private authority.
+
+    `other`: a region that may be another than this process's.
+    """
+    own = region_of(os.environ) or DEFAULT_REGION
+    region = other or own
+    set_ = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = (set_ if region == own else os.environ.get(ENV_HOME_ENDPOINT)) or s3_endpoint(region)
     return region, endpoint, next((os.environ[name] for name in CA_VARIABLES if os.environ.get(name)), None)
 
 
-def _client(bucket: str, retries: RetryConfig = _NO_RETRIES) -> S3Store:
-    region, endpoint, authority = _place()
+def _client(bucket: str, retries: RetryConfig = _NO_RETRIES, region: str | None = None) -> S3Store:
+    region, endpoint, authority = _place(region)
     options: ClientConfig = {
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
         "timeout": timedelta(seconds=REQUEST_SECONDS),

@@ -54,7 +54,7 @@ class PartHeader(StoredDocument):
     round: Round
     rank: int = Field(ge=0)
     part: int = Field(ge=0)
-    parts: int = Field(ge=2)
+    parts: int = Field(ge=1)
     codec: str = Field(description="name and version of what the values are coded in")
 
 
@@ -69,6 +69,7 @@ class ReducedHeader(StoredDocument):
     codec: str = Field(description="name and version of what the values are coded in")
     roster: str = Field(description="digest of the members that were averaged")
     rejected: tuple[Exclusion, ...] = ()
+    late: tuple[str, ...] = Field(default=(), max_length=32, description="places whose values have not come in time")
 
 
 class InitialStateSource(StoredDocument):

@@ -7,6 +7,7 @@ trained for long, the load is spread. Numbers are padded, so that the keys of a 
 from __future__ import annotations
 
 CONTRIBUTIONS = "contributions/"
+SUMS = "sums/"
 REDUCED = "reduced/"
 SNAPSHOTS = "snapshots/"
 TORCHFT = "torchft/"
@@ -58,6 +59,16 @@ def commit(round_: int, revision: int = 0) -> str:
 def finding(rule: str, number: str) -> str:
     """What a rule that watches the training has found. Beside the commits: who lists those finds it, too."""
     return f"{COMMITS}finding-{rule}-{number}.json"
+
+
+def sums_of(shard: int) -> str:
+    """One shard of what the contributions of a place have come to, of all places and rounds."""
+    return f"{SUMS}{shard:05d}/"
+
+
+def place_sum(place: str, round_: int, members: str, shard: int) -> str:
+    """One shard of a place's sum. `members`: the digest of those whose contributions it has, of any revision."""
+    return f"{sums_of(shard)}{round_:08d}-{place}-{members}"
 
 
 def reduced_of(shard: int) -> str:

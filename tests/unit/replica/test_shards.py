@@ -21,7 +21,7 @@ from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.contribution import make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.reduced_shards import ReducedShards, shards_for
-from muster.replica.rounds.reduction import _Reduction, reduced_mean
+from muster.replica.rounds.reduction import Reduction, reduced_mean
 from muster.replica.rounds.retention import Keeper, horizon
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.round_history import newest_snapshot
@@ -144,7 +144,7 @@ def test_shards_that_are_not_there_leave_the_connections_to_those_that_are(
                 met.set()
 
     context = run.context(FaultyStore(run.store, Faults(before_read=look)))
-    reduction = _Reduction(context, commit, None, None)
+    reduction = Reduction(context, commit, None, None)
     missing = reduction._read_all(list(range(shards)))
     assert {rendezvous_keys.reduced(1, 0, shard) for shard in missing} == gone
     assert met.is_set(), "as many are read at once as there are connections"

@@ -1,0 +1,1 @@
+"""Rounds over two levels: within a place, and between places."""
