@@ -1,0 +1,1 @@
+"""Places: the replicas of a run in several regions and accounts."""

@@ -1,0 +1,1 @@
+"""What the runtimes of runs over several places share: the outposts of a stack."""
