@@ -33,9 +33,12 @@ class _Forwarded(Notifications):
         self._home = cloud.notifications
         self.held: list[dict[str, Any]] | None = None
         """Those of a place that is cut off."""
+        self.on_event: Callable[[dict[str, Any]], None] = lambda _: None
+        """Told of each event when it happens."""
         self.on_send = self._forward
 
     def _forward(self, event: dict[str, Any]) -> None:
+        self.on_event(event)
         if self.held is not None:
             self.held.append(event)
         else:
@@ -75,7 +78,9 @@ class MemoryPlace:
 
     def operations(self, service: str, access_key: str) -> Mapping[str, Operation]:
         """What a service does there for a session of the outpost's launcher role."""
-        found: Any = {"sagemaker": self.training, "s3": self._cloud.s3.in_region(self.at.region), "logs": self.logs}[service]
+        found: Any = {"sagemaker": self.training, "s3": self._cloud.s3.in_region(self.at.region), "logs": self.logs}[
+            service
+        ]
         session = self._cloud.sts.in_session
         return {
             name: self._answered(session(access_key, name, one, role=self.at.launcher_role_arn))
