@@ -129,7 +129,7 @@ class SimulatedCloud(MemoryCloud):
 
             def late() -> None:
                 faults.on_late(name, parameters)
-                with suppress(ConnectionError):
+                with suppress(ConnectionError, ConnectTimeoutError, ReadTimeoutError):
                     if not isinstance(effect(), AwsError):
                         self._tell(name, parameters, "done, late")
 

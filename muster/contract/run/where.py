@@ -35,6 +35,11 @@ class Where(StoredPart):
         """`oregon, spot`."""
         return f"{self.place}, spot" if self.spot else self.place
 
+    @property
+    def words(self) -> str:
+        """`in oregon, spot (the first rung)`."""
+        return f"in {self.shown} ({self.why})" if self.why else f"in {self.shown}"
+
     def after_silence(self, at: Timestamp) -> Self:
         """Of an attempt whose job may still run, because its place did not answer at `at`."""
         return self.model_copy(update={"silent_since": self.silent_since or at, "may_run": True})

@@ -54,6 +54,8 @@ def announce_launch(bus: Bus, record: Record) -> None:
             attempt=attempt.attempt,
             job=attempt.job,
             cluster=None if attempt.cluster is None else attempt.cluster.cluster,
+            place=attempt.where and attempt.where.place,
+            why=attempt.where and attempt.where.why,
         )
     )
 

@@ -103,7 +103,10 @@ def test_near_the_deadline_spot_comes_last() -> None:
 
 
 def test_places_of_a_spec_without_a_spot_rung_take_the_specs() -> None:
-    places = ladder({"place": "oregon"}, {"place": "home", "training_plan": "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p"})
+    places = ladder(
+        {"place": "oregon"},
+        {"place": "home", "training_plan": "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p"},
+    )
     assert chosen(places, [], spot=True).spot
     planned = chosen(places, [ended(0, 1)], 2, spot=True)
     assert (planned.spot, planned.training_plan) == (False, "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p")
