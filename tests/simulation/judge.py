@@ -82,6 +82,11 @@ class Judge:
             world.reach("a job is created after its run's end")
         self._check_cap()
 
+    @property
+    def is_injured(self) -> bool:
+        """Whether a function has failed for a reason of its own."""
+        return bool(self._injured)
+
     def recorded_where(self, life: Life) -> Where | None:
         """Where the record says that a job is."""
         record = self._document(Record, RunLayout(life.run).record(life.rank))
@@ -229,7 +234,8 @@ class Judge:
         if any(life.came_late for life in living) and status == "SUCCEEDED":
             return
         now = world.kernel.seconds
-        again = execution.ended
+        is_silent = world.places is not None and world.places.silent_until(execution.began)
+        again = execution.ended + (LATE_SWEEP_SECONDS + _ALIVE_SECONDS if is_silent else 0.0)
         for service, operations in _WATCHED.items():
             for operation in operations:
                 until = world.faults.refused_until(service, operation, execution.ended)
@@ -246,8 +252,6 @@ class Judge:
                 again = max(again, at + _ASYNC_SECONDS)
         if any(event.startswith(life.name) for life in living for event in world.lost_events):
             again = max(again, execution.ended + _ASYNC_SECONDS)
-        if world.places is not None and world.places.silent_until(execution.began):
-            again = max(again, execution.ended + LATE_SWEEP_SECONDS + _ALIVE_SECONDS)
         if again > now:
             world.kernel.at(again, lambda: self._check_dead(execution))
             return

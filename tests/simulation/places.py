@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from muster.contract.run.where import Where
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 9.0
 """For how long a call waits for a place that is silent: three tries."""
+CALLED_BACK_SECONDS = 30 * 60.0
 _SILENT_AT = (100.0, 0.0, 30.0, 60.0, 200.0, 340.0, 400.0)
 _SILENT_SECONDS = (300.0, 20.0, 700.0, 2_000.0, 10_000.0)
 
@@ -31,9 +33,12 @@ class Places:
         world.cloud.add_places()
         world.fleet.variables["MUSTER_PLACES"] = PLACES.to_json().decode()
         for name, place in world.cloud.places.items():
-            place.notifications.on_event = lambda event, name=name: world.lives.changed(event["detail"], name)
+            place.notifications.on_event = partial(self._changed, name)
             place.training.stop_seconds = world.cloud.training.stop_seconds
             self._befall(name, place)
+
+    def _changed(self, name: str, event: dict[str, Any]) -> None:
+        self._world.lives.changed(event["detail"], name)
 
     def _befall(self, name: str, place: MemoryPlace) -> None:
         draws, world = self._world.draws, self._world
@@ -43,6 +48,7 @@ class Places:
             place.answers_nothing = draws.chance(f"{name} is silent/answers nothing", 0.4)
             world.kernel.at(begin, place.go_silent)
             world.kernel.at(end, place.answer_again)
+            world.kernel.at(end + CALLED_BACK_SECONDS, lambda: self._check_called_back(name, end))
             world.faults.storms.append(Storm(name, "*", None, begin, end))
         if draws.chance(f"{name} has no room", 0.3):
             begin = draws.pick(f"{name} has no room/at", (0.0, 200.0, 350.0))
@@ -50,6 +56,17 @@ class Places:
             error = draws.pick(f"{name} has no room/how", (NO_QUOTA, throttled("sagemaker")))
             operation = "CreateTrainingJob" if error is NO_QUOTA else "*"
             world.faults.storms.append(Storm(f"sagemaker@{name}", operation, error, begin, end))
+
+    def _check_called_back(self, name: str, end: float) -> None:
+        """Half an hour after a place has answered again, no job runs there whose replica has gone elsewhere."""
+        world = self._world
+        if any(storm.end > end for storm in world.faults.storms) or world.were_dead_letters or world.judge.is_injured:
+            return
+        for life in world.lives.jobs.values():
+            execution = world.executions[life.run]
+            newer = any(other.attempt > life.attempt for other in world.lives.living(life.run, life.rank))
+            if life.ended is None and life.place == name and newer and execution.ended is None and not life.came_late:
+                world.violate("left behind", f"{life.name} still runs in {name}")
 
     def spec(self, run: str, replicas: int) -> dict[str, Any]:
         """`places` of a run with so many replicas."""

@@ -149,16 +149,15 @@ def _place_lines(planned: PlannedPlaces) -> Iterator[str]:
     """What the run needs of each place, and what a round sends between them."""
     yield "Places:"
     for one in planned.places:
-        who = (
-            f"ranks {one.ranks}" if one.ranks else f"rung{'s' * (len(one.rungs) > 1)} {', '.join(map(str, one.rungs))}"
-        )
+        kind, which = ("rank", one.ranks) if one.ranks else ("rung", ", ".join(map(str, one.rungs)))
+        who = f"{kind} {which}" if which.isdecimal() else f"{kind}s {which}"
         at = "" if one.region is None else f" ({one.region}, account {one.account})"
         yield f"  {one.place}{at}: {who}"
         for quota in one.quotas:
             granted = "" if quota.granted is None else f"; {quota.granted:g} granted"
             yield f"    {quota.name}: {quota.instances:,}{granted}"
-        for kind, usd in one.usd_per_hour.items():
-            yield f"    {kind}: ${usd:,.2f} per hour on demand"
+        for name, usd in one.usd_per_hour.items():
+            yield f"    {name}: ${usd:,.2f} per hour on demand"
     if planned.outposts:
         sums = "1 sum" if planned.outposts == 1 else f"{planned.outposts} sums"
         yield (

@@ -14,7 +14,7 @@ from muster.contract.timestamps import Timestamp
 from muster.options.places.contract.ladder import Facts, RungState, where
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-_LADDER = [{"place": "oregon", "spot": True}, {"place": "tokyo", "spot": True}, {"place": "home"}]
+_LADDER: list[dict[str, Any]] = [{"place": "oregon", "spot": True}, {"place": "tokyo", "spot": True}, {"place": "home"}]
 
 
 def at(seconds: float) -> Timestamp:

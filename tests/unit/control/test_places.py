@@ -298,7 +298,7 @@ def test_a_cancel_reaches_the_other_places_and_the_silent_one_when_it_answers(pl
     ended = ExecutionEnded(
         execution_arn=run.plan.execution_arn, name=RUN, status="ABORTED", started_at=run.plan.created_at
     )
-    with pytest.raises(StillRunningError, match="tokyo .* does not answer: jobs of one may still run there"):
+    with pytest.raises(StillRunningError, match=r"tokyo .* does not answer: jobs of one may still run there"):
         clear_up(placed.plane, run, ended, budget())
     assert jobs_in(placed, "oregon", "InProgress") == []
     result = placed.result()
