@@ -8,7 +8,7 @@ from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.rank_spec import uses_cluster
 from muster.contract.spec.replica_access import ReplicaAccess
-from muster.contract.spec.retry_budget import REARM_SECONDS
+from muster.contract.spec.retry_budget import PLACES_REARM_SECONDS, REARM_SECONDS
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.source_delivery import PACKAGE_FILE
 from muster.control.aws.aws_errors import outages_named
@@ -37,8 +37,10 @@ _deployment = Deployment(
 
 
 def _launch(plan: Plan) -> dict[str, str | int]:
-    """When and how fast the replicas are launched, and for runs on clusters how often they are re-armed."""
+    """When and how fast the replicas are launched, and for runs elsewhere how often they are re-armed."""
     launch: dict[str, str | int] = {"from": clock.now(), "per_second": _settings.launches_per_second}
+    if plan.spec.places is not None:
+        return {**launch, "rearm_seconds": PLACES_REARM_SECONDS}
     return {**launch, "rearm_seconds": REARM_SECONDS} if uses_cluster(plan.spec) else launch
 
 

@@ -24,7 +24,7 @@ def handler(event: dict[str, object], context: Context) -> dict[str, str]:
         for reaction in reactions:
             reaction.log()
         return {"reaction": "; ".join(reaction.what for reaction in reactions) or "dropped: nothing has changed"}
-    change = JobStateChange.model_validate(event.get("detail"))
+    change = JobStateChange.of(event)
     logger.append_keys(job=change.TrainingJobName)
     reaction = react(_plane, change)
     reaction.log()

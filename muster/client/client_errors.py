@@ -152,6 +152,16 @@ class ClusterReplicaError(ClientError):
         )
 
 
+class PlacedReplicaError(ClientError):
+    """A job in another place cannot be stopped by a client, whose rights are those of home."""
+
+    def __init__(self, run: str, rank: int, place: str) -> None:
+        super().__init__(
+            f"Replica {rank} of {run} is in {place}, where this client has no rights: stop its job in the console of "
+            f"that region and account, or the whole run with `muster cancel {run}`."
+        )
+
+
 class NoClusterLogsError(ClientError):
     """A cluster ships no lines of pods to CloudWatch Logs."""
 

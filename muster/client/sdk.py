@@ -419,6 +419,7 @@ class Run:
         from muster.client.backends import client_backends  # noqa: PLC0415
         from muster.client.logs.log_lines import LogQuery, read_regex  # noqa: PLC0415
         from muster.client.logs.log_reader import LogReader  # noqa: PLC0415
+        from muster.client.placement import client_placement  # noqa: PLC0415
 
         pattern = None if regex is None else read_regex(regex, "regex")
         ranks = {rank} if isinstance(rank, int) else rank
@@ -439,6 +440,9 @@ class Run:
             return iter(())
         backend = client_backends().get(Backend.HYPERPOD) if execution.clusters else None
         others = None if backend is None else backend.logs(self._cloud, execution, ranks)
+        placement = client_placement() if execution.has_places else None
+        if placement is not None:
+            others = placement.logs(self._cloud, self.name, self._attempts_now)
         reader = LogReader(self._cloud, query, others, self._attempts_now)
         if tail is not None:
             last = reader.last_lines(tail, _last_line_at(execution, until))

@@ -15,14 +15,14 @@ from muster.contract.run.attempt import Attempt, requested_type, shortages
 from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.job_request import own_tags
 from muster.contract.run.last_lines import without_secrets
-from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
+from muster.contract.run.where import Where
 from muster.contract.spec.spec import Spec
 from muster.control.aws.store import DocumentStore
-from muster.control.backends import Backends
+from muster.control.backends import Backends, PlacedJob
 from muster.control.documents import Change, RunDocuments, Seen, Updated
-from muster.control.jobs import Job, Jobs
+from muster.control.jobs import Job, Jobs, PlaceSilentError
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import in_parallel
 
@@ -34,7 +34,7 @@ class ActiveRun:
     plan: Plan
     documents: RunDocuments
     backends: Backends
-    _own: set[JobName] = field(default_factory=set, init=False, repr=False, compare=False)
+    _own: set[tuple[str, JobName]] = field(default_factory=set, init=False, repr=False, compare=False)
     """The jobs that have been shown to be this run's."""
     settled: dict[int, Record] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The records from which this call has made the result, by rank: the page needs their histories."""
@@ -60,49 +60,60 @@ class ActiveRun:
         """
         return own_tags(self.plan, rank, attempt).items() <= tags.items()
 
-    def own_jobs(self, status: JobStatus) -> list[ActiveJob]:
+    def own_jobs(self, status: JobStatus, silent: list[PlaceSilentError]) -> list[PlacedJob]:
         """This run's jobs in `status`, without jobs of others that have its names.
 
-        One call for each 100 jobs; the records show whose they are, so their tags are rarely asked for.
+        One call for each 100 jobs; the records show whose they are, so their tags are rarely asked for. Jobs in places
+        that do not answer are missing; `silent` gets the errors.
         """
-        listed = [
-            job
-            for jobs in self.backends.used_by(self.plan)
-            for job in jobs.under_names_of(self.plan.place.job_prefix, self.plan.run, status)
+        listed: list[PlacedJob] = []
+        for jobs in self.backends.used_by(self.plan):
+            try:
+                found = [*jobs.under_names_of(self.plan.place.job_prefix, self.plan.run, status)]
+            except PlaceSilentError as error:
+                silent.append(error)
+                continue
             # A replica has one backend: a job of that name on another one is not its own, whatever its tags are.
-            if self.jobs_of(job.name.rank) is jobs
-        ]
-        owned = in_parallel(self._is_own, listed)
-        return [job for job, own in zip(listed, owned, strict=True) if own]
+            listed += [PlacedJob(jobs, job) for job in found if self._may_run(job.name.rank, jobs)]
+        owned = in_parallel(lambda one: self._is_own(one, silent), listed)
+        return [one for one, own in zip(listed, owned, strict=True) if own]
 
-    def _is_own(self, job: ActiveJob) -> bool:
-        name = job.name
-        if name not in self._own:
+    def _may_run(self, rank: int, jobs: Jobs) -> bool:
+        return self.plan.spec.places is not None or self.jobs_of(rank) is jobs
+
+    def _is_own(self, one: PlacedJob, silent: list[PlaceSilentError]) -> bool:
+        name = one.job.name
+        if (one.jobs.place, name) not in self._own:
             # The tags of a job on a cluster come with it, and its name can be given again.
             on_cluster = self.plan.spec.of_rank(name.rank).backend is Backend.HYPERPOD
-            if (on_cluster or not self.has_recorded(name)) and not self.owns(
-                self.jobs_of(name.rank).tags(job.arn), name.rank, name.attempt
-            ):
+            try:
+                if (on_cluster or not self.has_recorded(name, one.jobs)) and not self.owns(
+                    one.jobs.tags(one.job.arn), name.rank, name.attempt
+                ):
+                    return False
+            except PlaceSilentError as error:
+                silent.append(error)
                 return False
-            self._own.add(name)
+            self._own.add((one.jobs.place, name))
         return True
 
     def jobs_of(self, rank: int) -> Jobs:
-        """The service that runs the jobs of replica `rank`."""
+        """The service that runs the jobs of replica `rank`, as far as they are at home."""
         return self.backends.of_rank(self.plan, rank)
 
-    def stop(self, job: ActiveJob) -> None:
-        """Stop a job of this run."""
-        self.jobs_of(job.name.rank).stop(str(job.name))
-
-    def has_recorded(self, name: JobName) -> bool:
-        """Whether the replica's record shows that the job of this name is its own."""
+    def has_recorded(self, name: JobName, jobs: Jobs) -> bool:
+        """Whether the replica's record shows that the job of this name is its own, where `jobs` are."""
         try:
             record = self.documents.record(name.rank).record
         except DocumentError:
             return False
         attempts = () if record is None else record.attempts
-        return any(attempt.attempt == name.attempt and attempt.has_proven_job for attempt in attempts)
+        return any(
+            attempt.attempt == name.attempt
+            and attempt.has_proven_job
+            and self.replica(name.rank).jobs_of(attempt) is jobs
+            for attempt in attempts
+        )
 
 
 @dataclass(frozen=True)
@@ -121,6 +132,11 @@ class ActiveReplica:
     def jobs(self) -> Jobs:
         """The service that runs the replica's jobs."""
         return self.run.jobs_of(self.rank)
+
+    def jobs_of(self, attempt: Attempt) -> Jobs:
+        """The service that runs an attempt's job, in its place."""
+        where = attempt.where
+        return self.jobs if where is None else self.run.backends.of(self.spec, where)
 
     def record(self) -> Seen:
         """The record as it stands now."""
@@ -167,30 +183,39 @@ class ActiveReplica:
         """The name of an attempt's job."""
         return str(JobName(self.run.plan.place.job_prefix, self.run.plan.run, self.rank, attempt))
 
-    def launched(self, attempt: int, before: Sequence[Attempt]) -> Attempt:
-        """The attempt that follows `before`, launched now."""
+    def launched(self, attempt: int, before: Sequence[Attempt], where: Where | None = None) -> Attempt:
+        """The attempt that follows `before`, launched now; `where`, as the run's `places` say."""
+        placement = None if where is None else self.run.backends.placement
+        kind = requested_type(self.spec, before)
         return Attempt(
             attempt=attempt,
             job=self.job_name(attempt),
             launched_at=clock.now(),
-            instance_type=requested_type(self.spec, before),
+            instance_type=kind if placement is None or where is None else placement.instance_type(self, where, before),
             cluster=ClusterJob.of(self.spec),
+            where=where,
         )
+
+    def placed(self, before: Sequence[Attempt]) -> Where | None:
+        """Where the attempt goes that follows `before`; None where the run has no `places`."""
+        return None if self.run.plan.spec.places is None else self.run.backends.placement.choose(self, before)
 
     def owns(self, tags: Mapping[str, str], attempt: int) -> bool:
         """Whether a job with these tags is this replica's attempt."""
         return self.run.owns(tags, self.rank, attempt)
 
-    def owns_job(self, job: Job, attempt: int) -> bool:
+    def owns_job(self, job: Job, attempt: Attempt) -> bool:
         """Whether a job is this replica's attempt, by its tags, which come with it or are asked for."""
-        return self.owns(self.jobs.tags(job.arn) if job.tags is None else job.tags, attempt)
+        tags = self.jobs_of(attempt).tags(job.arn) if job.tags is None else job.tags
+        return self.owns(tags, attempt.attempt)
 
     def own_job(self, attempt: Attempt) -> Job | None:
         """The attempt's job; None where there is none, or the one of that name belongs to someone else."""
-        job = self.jobs.find(attempt.job)
+        jobs = self.jobs_of(attempt)
+        job = jobs.find(attempt.job)
         if job is not None and self.has_own(job, attempt):
             return job
-        return self.jobs.vanished(attempt.job) if attempt.has_proven_job else None
+        return jobs.vanished(attempt.job) if attempt.has_proven_job else None
 
     def has_own(self, job: Job, attempt: Attempt) -> bool:
         """Whether the job with the attempt's name is this replica's: by the record, otherwise by its tags.
@@ -200,7 +225,7 @@ class ActiveReplica:
         if job.is_gone:
             return True
         is_proven = attempt.has_proven_job and job.tags is None
-        return is_proven or self.owns_job(job, attempt.attempt)
+        return is_proven or self.owns_job(job, attempt)
 
     def request(self, attempts: Sequence[Attempt]) -> dict[str, JsonValue]:
         """The request for the job of the last of `attempts`.
@@ -208,7 +233,10 @@ class ActiveReplica:
         Raises:
             LaunchRefusedError: its service would refuse it.
         """
-        return self.jobs.request(self.run.plan, self.rank, attempts[-1].attempt, shortages(attempts))
+        current, plan = attempts[-1], self.run.plan
+        if current.where is not None:
+            return self.run.backends.placement.request(plan, self.rank, attempts)
+        return self.jobs.request(plan, self.rank, current.attempt, shortages(attempts))
 
 
 class Runs:

@@ -18,13 +18,16 @@ The seats of an elastic run are read beside the fence, in the same order (`muste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
 from muster.contract.run.attempt import NOT_CREATED, Attempt
 from muster.contract.run.record import Decision, Next, Record
+from muster.contract.run.where import Where
 from muster.control.active_run import ActiveReplica
 from muster.control.attempt_end import announce_end, end_attempt
 from muster.control.attempt_request import AttemptRequest, Launch
@@ -33,10 +36,13 @@ from muster.control.aws.task_tokens import remaining_delay
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
 from muster.control.documents import Seen
-from muster.control.jobs import Job, Jobs, LaunchRefusedError
+from muster.control.jobs import Job, Jobs, LaunchRefusedError, PlaceSilentError
+from muster.control.left_behind import call_back
 from muster.control.reporting.announcements import announce_launch
 from muster.control.runtime import clock
 from muster.control.seat_keeper import seat_keeper
+
+_Placed = Callable[[tuple[Attempt, ...]], Where | None]
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
     # attempt was not launched, and it must not be.
     stopping = stopping or replica.run.is_stopping
     closed = seats is not None and seats.is_closed(replica)
+    call_back(replica, record)
     launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping or closed)
     if isinstance(launched, Launch) or launched.was_created:
         _announce_launch(plane, request, armed, is_new=launched is Launch.CREATED)
@@ -90,6 +97,8 @@ def _announce_launch(plane: ControlPlane, request: AttemptRequest, armed: _Armed
 def _arm(replica: ActiveReplica, request: AttemptRequest, seen: Seen, *, stopping: bool) -> _Armed:
     """Store the token in the record, with a new attempt unless the run is stopping or the rerun is not due yet."""
     repeated = early = False
+    # Asked once, and only where an attempt is launched: it may read the roll-up.
+    where = cache(replica.placed)
 
     def change(record: Record | None) -> Record | None:
         nonlocal repeated, early
@@ -99,7 +108,7 @@ def _arm(replica: ActiveReplica, request: AttemptRequest, seen: Seen, *, stoppin
             if stopping:
                 return None
             early = remaining_delay(_decision_for(request, record)) > 0
-            return None if early else _next_attempt(replica, request, record)
+            return None if early else _next_attempt(replica, request, record, where)
         if repeated and record.decision is None and request.armed_at >= record.armed_at:
             return record.model_copy(update={"token": request.token, "armed_at": request.armed_at})
         return None
@@ -121,9 +130,9 @@ def _decision_for(request: AttemptRequest, record: Record | None) -> Decision:
     return decided
 
 
-def _next_attempt(replica: ActiveReplica, request: AttemptRequest, record: Record | None) -> Record:
+def _next_attempt(replica: ActiveReplica, request: AttemptRequest, record: Record | None, where: _Placed) -> Record:
     before = record.attempts if record else ()
-    new = replica.launched(request.attempt, before)
+    new = replica.launched(request.attempt, before, where(before))
     armed = Record(
         run=request.run,
         rank=request.rank,
@@ -166,9 +175,12 @@ def _launch(
     launcher: Launcher, replica: ActiveReplica, record: Record, *, repeated: bool, stopping: bool
 ) -> Launch | Attempt:
     """Make sure that the job exists. Returns the ended attempt if its job has ended or cannot be created."""
-    jobs, current = replica.jobs, record.current
+    current = record.current
     # After an earlier call the job probably exists, so it is looked up first.
-    job = _existing(replica, current) if repeated else None
+    try:
+        job = _existing(replica, current) if repeated else None
+    except PlaceSilentError as silent:
+        return _silent(replica, current, silent, stopping=stopping)
     if job is not None:
         return _adopt(replica, current, job)
     if stopping:
@@ -176,8 +188,22 @@ def _launch(
     # While the rerun was delayed, the other replicas may have reached the ceiling.
     if current.attempt > 1 and (ceiling := reached_ceiling(replica.run)):
         return _not_created(current, FailureClass.UNKNOWN, ceiling)
+    if current.where is not None and not current.where.launches:
+        return _not_created(current, FailureClass.CAPACITY, current.where.why)
+    return _create(launcher, replica, record)
+
+
+def _create(launcher: Launcher, replica: ActiveReplica, record: Record) -> Launch | Attempt:
+    """Create the job of the current attempt."""
+    current = record.current
+    jobs = replica.jobs_of(current)
     try:
-        created = _creator(launcher, replica).create(replica.request(record.attempts))
+        created = _creator(launcher, replica, current).create(replica.request(record.attempts))
+    except PlaceSilentError as silent:
+        if silent.sent:
+            # The job may exist: the next try looks for it.
+            raise
+        return _silent(replica, current, silent, stopping=False)
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused; the response to an earlier one may have been lost.
         job = jobs.find(current.job)
@@ -202,33 +228,53 @@ def _existing(replica: ActiveReplica, current: Attempt) -> Job | None:
 
     Otherwise a job that a person has deleted would be created again.
     """
-    job = replica.jobs.find(current.job)
+    jobs = replica.jobs_of(current)
+    job = jobs.find(current.job)
     if current.has_proven_job and (job is None or not replica.has_own(job, current)):
-        return replica.jobs.vanished(current.job) or job
+        return jobs.vanished(current.job) or job
     return job
 
 
-def _creator(launcher: Launcher, replica: ActiveReplica) -> Jobs:
+def _silent(replica: ActiveReplica, current: Attempt, silent: PlaceSilentError, *, stopping: bool) -> Launch | Attempt:
+    """What follows where the attempt's place does not answer: it is given up, or the next re-arm looks again."""
+    why = "the run is stopping" if stopping else replica.run.backends.placement.gives_up(replica, current)
+    if why is None or current.where is None:
+        return Launch.SILENT
+    failure_class = FailureClass.STOPPED_BY_MUSTER if stopping else FailureClass.CAPACITY
+    if current.has_proven_job and not stopping:
+        failure_class = FailureClass.INFRASTRUCTURE
+    ended = _not_created(current, failure_class, f"{silent}; {why}")
+    proven = {"secondary": current.secondary, "billable_seconds": None} if current.has_proven_job else {}
+    may_run = current.has_proven_job or silent.sent
+    where = current.where.after_silence(clock.now()).model_copy(update={"may_run": may_run})
+    return ended.model_copy(update={**proven, "where": where})
+
+
+def _creator(launcher: Launcher, replica: ActiveReplica, current: Attempt) -> Jobs:
     """Who creates the job: SageMaker gives the rights of a training job by the session that creates it."""
+    where = current.where
+    if where is not None and not where.is_home:
+        return replica.run.backends.placement.launching(replica.run, replica.rank, where.place)
     on_sagemaker = replica.spec.backend is Backend.TRAINING_JOB
     return launcher.jobs(replica.run.plan) if on_sagemaker else replica.jobs
 
 
 def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attempt:
     """Adopt an existing job with the attempt's name, if it is this run's."""
+    jobs = replica.jobs_of(current)
     if not replica.has_own(job, current):
         reason = (
-            f"A {replica.jobs.noun} named {job.name} exists and does not belong to this run. It was not changed. "
+            f"A {jobs.noun} named {job.name} exists and does not belong to this run. It was not changed. "
             "Start the run with another name."
         )
         return _not_created(current, FailureClass.INVALID_REQUEST, reason)
-    job = replica.jobs.explained(job)
+    job = jobs.explained(job)
     seen = job.applied_to(current, stopping=False)
     # The call that created the job may have failed before it recorded the launch.
     note_launch(replica, seen)
     if job.end is not None:
         return seen
-    replica.jobs.note(replica.update, job)
+    jobs.note(replica.update, job)
     _obey_fence(replica, current)
     return Launch.ADOPTED
 
@@ -250,6 +296,6 @@ def _not_created(current: Attempt, failure_class: FailureClass, reason: str) -> 
 def _obey_fence(replica: ActiveReplica, current: Attempt) -> None:
     """Stop the job if a fence was raised during its creation, because the call that raised it did not find the job."""
     if replica.run.is_stopping:
-        replica.jobs.stop(current.job)
+        replica.jobs_of(current).stop(current.job)
     elif (seats := seat_keeper(replica.run.plan.spec)) is not None:
         seats.let_leave(replica, current.attempt)

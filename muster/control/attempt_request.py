@@ -27,4 +27,5 @@ class Launch(StrEnum):
     REFUSED = "refused: the run is stopping"
     EARLY = "too early for the rerun"
     SUPERSEDED = "superseded"
+    SILENT = "armed: its place does not answer"
     HELD = "held: its seat is parked"

@@ -12,6 +12,8 @@ from muster.contract.backend import Backend
 from muster.contract.errors import ConfigurationError
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
+from muster.contract.run.where import Where
+from muster.contract.spec.place_names import HOME
 from muster.contract.spec.rank_spec import parts_of
 from muster.contract.spec.spec import Spec
 from muster.control.aws.sagemaker_jobs import TrainingJobs, last_lines
@@ -20,6 +22,7 @@ from muster.control.runtime.clock import TimeBudget
 
 if TYPE_CHECKING:
     from muster.control.aws.clients import Clients
+    from muster.control.placement import Placement
     from muster.control.runtime.function_settings import FunctionEnvironment
 
 
@@ -100,6 +103,19 @@ class Backends:
             service.patience = self._patience
         return found
 
+    @cached_property
+    def placement(self) -> Placement:
+        """The places beside home.
+
+        Raises:
+            ConfigurationError: this installation of Muster lacks them.
+        """
+        from muster.control.placement import opened_placement  # noqa: PLC0415 - most runs are at home
+
+        found = opened_placement(self._clients, self._settings)
+        found.patience = self._patience
+        return found
+
     def service(self, backend: Backend) -> JobService:
         """The service of a backend that is not SageMaker's training jobs.
 
@@ -123,9 +139,16 @@ class Backends:
         self.training.patience = budget
         for service in vars(self).get("services", {}).values():
             service.patience = budget
+        if "placement" in vars(self):
+            self.placement.patience = budget
 
-    def of(self, spec: Spec) -> Jobs:
-        """The service that runs the jobs of a replica; `spec` is that of its rank, as it was planned."""
+    def of(self, spec: Spec, where: Where | None = None) -> Jobs:
+        """The service that runs the jobs of a replica; `spec` is that of its rank, as it was planned.
+
+        `where` an attempt runs, if it is not at home.
+        """
+        if where is not None and where.place != HOME:
+            return self.placement.jobs(where.place)
         return self.training if spec.backend is Backend.TRAINING_JOB else self.service(spec.backend).of(spec)
 
     def of_rank(self, plan: Plan, rank: int) -> Jobs:
@@ -135,6 +158,9 @@ class Backends:
 
     def used_by(self, plan: Plan) -> list[Jobs]:
         """The services that the replicas of a run use, each once."""
+        places = plan.spec.places
+        if places is not None:
+            return [self.training, *(self.placement.jobs(name) for name in places.named if name != HOME)]
         if not plan.spec.overrides:
             return [self.of(plan.spec)]
         used = (self.of_rank(plan, rank) for rank in range(plan.spec.replicas))
@@ -144,10 +170,13 @@ class Backends:
         """The services other than SageMaker's training jobs that ranks of `spec` use."""
         return [self.service(backend) for backend in sorted(other_backends(spec))]
 
-    def last_lines(self, job: str, count: int) -> list[str]:
+    def last_lines(self, job: str, count: int, where: Where | None = None) -> list[str]:
         """The last `count` lines of the log of a training job that has ended; those of others only the client reads."""
+        if where is not None and where.place != HOME:
+            return self.placement.last_lines(where.place, job, count)
         return last_lines(self._clients.logs, job, count)
 
     def every(self) -> list[Jobs]:
         """All services of the stack."""
-        return [self.training, *(jobs for service in self.services.values() for jobs in service.every())]
+        places = self.placement.every() if self._settings.places else []
+        return [self.training, *places, *(jobs for service in self.services.values() for jobs in service.every())]

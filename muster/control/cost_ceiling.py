@@ -36,7 +36,9 @@ def with_bill(replica: ActiveReplica, ended: Attempt) -> Attempt:
     """`ended` with its billable seconds and its type; where the run has a ceiling, SageMaker is asked for them."""
     if _ceiling(replica.run) is None or ended.billable_seconds is not None or ended.cluster is not None:
         return ended
-    job = replica.jobs.find(ended.job)
+    if ended.where is not None and ended.where.may_run:
+        return ended  # its bill is not known before its place answers
+    job = replica.jobs_of(ended).find(ended.job)
     if job is None:
         return ended.model_copy(update={"billable_seconds": 0})
     return described(ended, job)

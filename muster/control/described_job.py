@@ -14,7 +14,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.job_details import asks_for_details
 from muster.contract.run.job_request import output_uri
 from muster.control.active_run import ActiveReplica
-from muster.control.jobs import Job
+from muster.control.jobs import Job, PlaceSilentError
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import logger
 
@@ -33,8 +33,8 @@ def with_details(replica: ActiveReplica, ended: Attempt) -> Attempt:
     if ended.details is not None and ended.details.is_final:
         return ended
     try:
-        job = replica.jobs.find(ended.job, _ONE_TRY)
-    except (ClientError, BotoCoreError):
+        job = replica.jobs_of(ended).find(ended.job, _ONE_TRY)
+    except (ClientError, BotoCoreError, PlaceSilentError):
         logger.warning("the details of a job are missing", extra={"job": ended.job}, exc_info=True)
         return ended
     return ended if job is None else described(ended, job)

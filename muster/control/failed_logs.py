@@ -29,7 +29,7 @@ def with_last_lines(run: ActiveRun, replicas: Sequence[ReplicaResult], budget: T
 
 def _read(run: ActiveRun, unread: Unread) -> tuple[str, ...]:
     try:
-        written = run.backends.last_lines(unread.job, LINES)
+        written = run.backends.last_lines(unread.job, LINES, unread.where)
     except Exception:
         logger.warning("the log of a job is left out of the result", extra={"job": unread.job}, exc_info=True)
         return ()

@@ -80,6 +80,16 @@ class LaunchRefusedError(Exception):
         super().__init__(reason)
 
 
+class PlaceSilentError(ConnectionError):
+    """A place beside the stack's own region does not answer."""
+
+    def __init__(self, place: str, *, sent: bool) -> None:
+        self.place = place
+        self.sent = sent
+        """Whether the last call may have been carried out."""
+        super().__init__(f"{place} does not answer")
+
+
 class Jobs(Protocol):
     """The jobs of one service, in one place. Every call is idempotent, and safe to repeat."""
 

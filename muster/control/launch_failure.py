@@ -12,8 +12,10 @@ from pydantic import Field
 
 from muster.contract.errors import DocumentError
 from muster.contract.names import ATTEMPT_MAX, REPLICAS_MAX
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.attempt_end import Outcome, end_attempt, for_workflow, mark_loss
+from muster.control.jobs import PlaceSilentError
 from muster.control.rerun_decision import Facts, give_up
 from muster.control.runtime import clock
 from muster.control.runtime.function import RunRequest
@@ -44,8 +46,12 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
     run = plane.runs.require(failure.run)
     replica = run.replica(failure.rank)
     # A call that failed may have created the job, and its end may have been missed.
-    job = replica.jobs.find(replica.job_name(failure.attempt))
-    if job is not None and not replica.owns_job(job, failure.attempt):
+    armed = _armed(replica, failure.attempt)
+    try:
+        job = replica.jobs_of(armed).find(armed.job)
+        if job is not None and not replica.owns_job(job, armed):
+            job = None
+    except PlaceSilentError:
         job = None
     if job is not None and job.end is not None and (outcome := _concluded(plane, replica, failure.attempt, job)):
         return outcome.decision
@@ -56,8 +62,8 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
 
     def change(record: Record | None) -> Record | None:
         # A record, also where there was none: a call that is still on its way could write one, and create the job.
-        armed = record or _never_armed(replica, failure.attempt)
-        return give_up(armed, failure.attempt, failure.reason, facts, has_job=job is not None)
+        known = record or _never_armed(replica, failure.attempt)
+        return give_up(known, failure.attempt, failure.reason, facts, has_job=job is not None)
 
     try:
         record = replica.update(change).record
@@ -70,9 +76,19 @@ def give_up_replica(plane: ControlPlane, failure: LaunchFailure) -> Decision:
         # The workflow has fallen behind: it continues with the current attempt.
         return Decision(next=Next.RERUN, attempt=record.current.attempt, reason="superseded")
     if decision.next is Next.FAIL and job is not None and job.end is None:
-        replica.jobs.stop(job.name)
+        replica.jobs_of(armed).stop(job.name)
     mark_loss(replica, decision)
     return for_workflow(run, decision)
+
+
+def _armed(replica: ActiveReplica, attempt: int) -> Attempt:
+    """The attempt as its record has it: in its place."""
+    try:
+        record = replica.record().record
+    except DocumentError:
+        record = None
+    known = () if record is None else record.attempts
+    return next((one for one in known if one.attempt == attempt), replica.launched(attempt, ()))
 
 
 def _never_armed(replica: ActiveReplica, attempt: int) -> Record:

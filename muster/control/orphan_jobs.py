@@ -84,7 +84,7 @@ class OrphanJobs:
     def _is_own(self, one: PlacedJob) -> bool:
         """By the run's records, otherwise by the job's tags: all of an account share the rate of ListTags."""
         job, run = one.job, self._plane.runs.find(one.job.name.run)
-        recorded = run is not None and run.has_recorded(job.name) and run.jobs_of(job.name.rank) is one.jobs
+        recorded = run is not None and run.has_recorded(job.name, one.jobs)
         return recorded or is_own(job.name, one.jobs.tags(job.arn))
 
 

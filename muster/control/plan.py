@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract import timestamps
 from muster.contract.aws.partitions import Locality
-from muster.contract.errors import Problem, RunNameTakenError, SpecError, StatedProblem
+from muster.contract.errors import ConfigurationError, Problem, RunNameTakenError, SpecError, StatedProblem
 from muster.contract.names import run_name
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
@@ -83,7 +83,8 @@ def _planned(plane: ControlPlane, deployment: Deployment, request: PlanRequest) 
     """The plan that is in the bucket now: a new one, or that of another call for the same run, which was faster."""
     store, cap = plane.store, plane.settings.max_concurrent_replicas
     prepared = _prepared(plane, request)
-    spec = _completed(parse_spec(request.input if prepared is None else prepared.document), deployment, request)
+    given = parse_spec(request.input if prepared is None else prepared.document)
+    spec = _completed(plane, given, deployment, request)
     if cap is not None and spec.replicas > cap:
         allowed = f"at most {cap:,}, the stack's max_concurrent_replicas"
         raise SpecError(
@@ -152,7 +153,7 @@ def _created_at(request: PlanRequest) -> Timestamp:
     return timestamps.text(timestamps.parse(request.started_at))
 
 
-def _completed(spec: Spec, deployment: Deployment, request: PlanRequest) -> Spec:
+def _completed(plane: ControlPlane, spec: Spec, deployment: Deployment, request: PlanRequest) -> Spec:
     defaults, problems = deployment.defaults, []
     if spec.name is not None and spec.name != request.execution_name:
         found = f"{spec.name!r} in an execution named {request.execution_name!r}"
@@ -166,7 +167,19 @@ def _completed(spec: Spec, deployment: Deployment, request: PlanRequest) -> Spec
     if spec.named_role is not None:
         remedy = "start the run with `muster launch`, which looks its ARN up, or write the ARN"
         problems.append(Problem("role_arn", f"{spec.named_role!r}, a name", remedy))
-    problems += foreign_resources(spec.model_dump(mode="json"), Locality.of_arn(request.execution_arn))
+    here = Locality.of_arn(request.execution_arn)
+    problems += foreign_resources(spec.model_dump(mode="json"), here)
+    problems += _place_problems(plane, spec, here)
     if problems:
         raise SpecError(problems)
     return defaults.complete(spec)
+
+
+def _place_problems(plane: ControlPlane, spec: Spec, here: Locality) -> list[Problem]:
+    if spec.places is None:
+        return []
+    try:
+        placement = plane.backends.placement
+    except ConfigurationError as error:
+        return [StatedProblem("places", str(error).rstrip("."), "leave it out")]
+    return placement.problems(spec, here)

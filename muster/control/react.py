@@ -6,8 +6,9 @@ shown that Muster created the job.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -23,6 +24,7 @@ from pydantic import (
 from muster.contract import names, timestamps
 from muster.contract.aws.failure_classes import JobEnd
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.aws.partitions import Locality
 from muster.contract.backend import Backend
 from muster.contract.names import JobName
 from muster.contract.run.attempt import MESSAGE_MAX, Attempt, Transition, granted_type
@@ -70,6 +72,13 @@ class _Artifacts(BaseModel):
     S3ModelArtifacts: str | None = None
 
 
+class Origin(NamedTuple):
+    """Where AWS says that an event comes from. Outposts send theirs on, and AWS keeps both."""
+
+    account: str
+    region: str
+
+
 class JobStateChange(BaseModel):
     """The fields of the event's detail that Muster reads. Unknown statuses are accepted."""
 
@@ -84,6 +93,15 @@ class JobStateChange(BaseModel):
     ResourceConfig: Annotated[dict[str, JsonValue], _or_default({})] = Field(default_factory=dict)
     ModelArtifacts: Annotated[_Artifacts | None, _or_default(None)] = None
     Tags: Annotated[dict[str, str], _or_default({})] = Field(default_factory=dict)
+    origin: Origin | None = None
+    """None: the stack's own region."""
+
+    @classmethod
+    def of(cls, event: Mapping[str, object]) -> Self:
+        """That of an event of EventBridge."""
+        detail = event.get("detail")
+        origin = Origin(str(event.get("account")), str(event.get("region")))
+        return cls.model_validate({**detail, "origin": origin} if isinstance(detail, dict) else detail)
 
     @field_validator("Tags", mode="before")
     @classmethod
@@ -151,16 +169,32 @@ def react(plane: ControlPlane, event: JobStateChange) -> Reaction:
     if replica is None or seen is None or seen.record is None:
         return Reaction("dropped: no such replica", name)
     known = next((one for one in seen.record.attempts if one.attempt == name.attempt), None)
-    if known is None or (known.was_created and known is not seen.record.current):
+    left = known is not None and _was_left_behind(known, seen.record)
+    if known is None or (known.was_created and known is not seen.record.current and not left):
         if known is not None and event.TrainingJobStatus in _TERMINAL:
             # An earlier call may have recorded the end of a job that was created late, and failed at the roll-up.
             replica.write_entry(seen.record)
         return Reaction(f"dropped: attempt {name.attempt} is not the current one", name)
-    if not _is_ours(replica, event, known):
+    if not _is_ours(plane, replica, event, known):
         return Reaction("dropped: the job does not belong to this run", name)
-    if known.was_created and event.TrainingJobStatus in _TERMINAL:
+    is_late = left or not known.was_created
+    if event.TrainingJobStatus in _TERMINAL and not is_late:
         return reaction_to(name, end_attempt(plane, replica, event.ended(known), seen))
-    return Reaction(_note(replica, event, seen) if known.was_created else _end_late_job(replica, event, known), name)
+    return Reaction(_end_late_job(replica, event, known) if is_late else _note(replica, event, known, seen), name)
+
+
+def _is_from_its_place(plane: ControlPlane, replica: ActiveReplica, event: JobStateChange, attempt: Attempt) -> bool:
+    """Another account could have a job of that name."""
+    if attempt.where is not None and not attempt.where.is_home:
+        return event.origin is not None and plane.backends.placement.is_of(attempt.where.place, *event.origin)
+    home = Locality.of_arn(replica.run.plan.execution_arn)
+    return event.origin is None or event.origin == (home.account, home.region)
+
+
+def _was_left_behind(known: Attempt, record: Record) -> bool:
+    """Whether the attempt was given up while its place did not answer."""
+    is_over = known is not record.current or record.decision is not None
+    return is_over and known.was_created and known.where is not None and known.where.silent_since is not None
 
 
 def reaction_to(name: JobName, outcome: Outcome | None) -> Reaction:
@@ -173,21 +207,29 @@ def reaction_to(name: JobName, outcome: Outcome | None) -> Reaction:
 
 
 def _end_late_job(replica: ActiveReplica, event: JobStateChange, refused: Attempt) -> str:
-    """Stop a job that SageMaker has created after all: its request was refused, and then it was not found.
+    """Stop a job that SageMaker has created after all, or that runs in a place that answers again.
 
     Another attempt may train already, so the job is not adopted. What it costs counts; why it was refused stays.
     """
     if event.TrainingJobStatus == JobStatus.IN_PROGRESS:
         note_launch(replica, event.seen(refused))
-        replica.jobs.stop(refused.job)
+        replica.jobs_of(refused).stop(refused.job)
     if event.TrainingJobStatus not in _TERMINAL:
-        return f"{event.TrainingJobStatus}/{event.SecondaryStatus}, stopped: its launch was recorded as refused"
+        return f"{event.TrainingJobStatus}/{event.SecondaryStatus}, stopped: its {_why_over(refused)}"
     job = event.ended(refused)
-    kept = {"failure_class": refused.failure_class, "reason": refused.reason, "billable_seconds": None}
+    where = None if refused.where is None else refused.where.model_copy(update={"may_run": False})
+    kept = {"failure_class": refused.failure_class, "reason": refused.reason, "billable_seconds": None, "where": where}
+    if refused.was_created:
+        # When it was given up, and its end as it was recorded, decided where the replica went.
+        kept |= {"ended_at": refused.ended_at, "status": refused.status, "secondary": refused.secondary}
     ended = with_bill(replica, job.model_copy(update=kept))
     note_end(replica, ended)
     replica.update(lambda record: _with_late_job(record, ended))
-    return f"noted: {event.TrainingJobStatus}, of a job whose launch was recorded as refused"
+    return f"noted: {event.TrainingJobStatus}, of a job whose {_why_over(refused)}"
+
+
+def _why_over(attempt: Attempt) -> str:
+    return "place did not answer" if attempt.was_created else "launch was recorded as refused"
 
 
 def _with_late_job(record: Record | None, ended: Attempt) -> Record | None:
@@ -197,19 +239,20 @@ def _with_late_job(record: Record | None, ended: Attempt) -> Record | None:
     return record.model_copy(update={"attempts": attempts})
 
 
-def _is_ours(replica: ActiveReplica, event: JobStateChange, attempt: Attempt) -> bool:
+def _is_ours(plane: ControlPlane, replica: ActiveReplica, event: JobStateChange, attempt: Attempt) -> bool:
     """By the event's tags. Where it has none, by the record, and otherwise by the job's: both ask SageMaker rarely.
 
-    Only AWS can send an event with the source `aws.sagemaker`, so it is about the job with this name.
+    Only AWS can send an event with the source `aws.sagemaker`, so it is about the job with this name, in the account
+    and region that it states.
     """
-    if replica.spec.backend is not Backend.TRAINING_JOB:
+    if replica.spec.backend is not Backend.TRAINING_JOB or not _is_from_its_place(plane, replica, event, attempt):
         return False
     if event.Tags:
         return replica.owns(event.Tags, attempt.attempt)
     return attempt.has_proven_job or replica.own_job(attempt) is not None
 
 
-def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
+def _note(replica: ActiveReplica, event: JobStateChange, known: Attempt, seen: Seen) -> str:
     before, noted = seen.record, _with_history(seen.record, event)
     if noted is not None and noted.current.instance_type and before and before.current.instance_type is None:
         # Until now the attempt counted as the dearest of the preferences. Before the record has its type: a later call
@@ -222,7 +265,7 @@ def _note(replica: ActiveReplica, event: JobStateChange, seen: Seen) -> str:
     was_known = updated.before is not None and updated.before.current.has_proven_job
     if event.TrainingJobStatus == JobStatus.IN_PROGRESS and not was_known:
         if replica.run.is_stopping:
-            replica.jobs.stop(event.TrainingJobName)
+            replica.jobs_of(known).stop(event.TrainingJobName)
             what += ", stopped: the run is stopping"
         elif (seats := seat_keeper(replica.run.plan.spec)) is not None:
             seats.let_leave(replica, before.current.attempt if before is not None else 1)

@@ -26,6 +26,7 @@ from muster.contract.spec.sweep_values import values_of
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.described_job import with_details
 from muster.control.failed_logs import with_last_lines
+from muster.control.jobs import PlaceSilentError
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
 from muster.control.model_result import FoundModel, find_model, with_own_models
 from muster.control.round_notes import (
@@ -211,7 +212,15 @@ def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> Re
 
 def _look(replica: ActiveReplica, current: Attempt, *, stopping: bool) -> Attempt:
     """The current attempt, updated from its job: after an aborted execution its end may not be recorded yet."""
-    job = replica.own_job(current)
+    try:
+        job = replica.own_job(current)
+    except PlaceSilentError:
+        # The run ends without it; the sweep stops the job once its place answers.
+        return (
+            current
+            if current.where is None
+            else current.model_copy(update={"where": current.where.after_silence(clock.now())})
+        )
     if job is None:
         return current
     if job.end is not None:
@@ -227,12 +236,14 @@ def _outcome(attempt: Attempt, fence: Fence | None) -> ReplicaOutcome:
 
 
 def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> ReplicaResult:
-    output, masked = output_uri(run.plan), run.replica(replica.rank).masked
+    masked, ended = run.replica(replica.rank).masked, replica.attempts[-1]
+    s3, output, written = run.documents.store.s3, output_uri(run.plan), search.written
+    if ended.where is not None and not ended.where.is_home:
+        store = run.backends.placement.store(ended.where.place)
+        s3, output, written = store.s3, store.uri(run.plan.layout.output.rstrip("/")), None
     limits = Limits(seconds=min(Limits.seconds, search.budget.remaining))
     try:
-        manifest = resolve_manifest(
-            run.documents.store.s3, output, replica.attempts[-1].job, limits=limits, written=search.written
-        )
+        manifest = resolve_manifest(s3, output, ended.job, limits=limits, written=written)
     except ManifestError as problem:
         # A trainer with its own loop leaves no model of the run, and so no manifest; most programs of recipes neither.
         spec = run.plan.spec

@@ -9,13 +9,16 @@ from pydantic import BeforeValidator
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Record
 from muster.contract.run.run_events import QuorumLost
 from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.backends import other_backends
+from muster.control.backends import PlacedJob, other_backends
 from muster.control.control_plane import ControlPlane
+from muster.control.jobs import PlaceSilentError
+from muster.control.left_behind import note_silence
 from muster.control.rerun_decision import REASON_MAX
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
@@ -117,13 +120,23 @@ def stop_attempt(replica: ActiveReplica, record: Record | None) -> None:
     # SageMaker has reported that the job is stopping. To ask again would use up the rate that the other jobs need.
     if current.status == JobStatus.STOPPING:
         return
+    try:
+        _stop_current(replica, current)
+    except PlaceSilentError:
+        # The record says so until its job is known to have ended; this call is repeated, as after any error.
+        note_silence(replica, current, clock.now())
+        raise
+
+
+def _stop_current(replica: ActiveReplica, current: Attempt) -> None:
+    jobs = replica.jobs_of(current)
     if replica.spec.backend is Backend.TRAINING_JOB and current.has_proven_job:
-        replica.jobs.stop(current.job)
+        jobs.stop(current.job)
         return
     # On a cluster a name can be given again.
     job = replica.own_job(current)
     if job is not None and not job.is_gone:
-        replica.jobs.stop(current.job)
+        jobs.stop(current.job)
 
 
 def stop_remaining(run: ActiveRun, budget: TimeBudget) -> None:
@@ -133,7 +146,14 @@ def stop_remaining(run: ActiveRun, budget: TimeBudget) -> None:
         OutOfTimeError: some were not asked because the budget was spent.
         Exception: the first error, after all of them have been asked.
     """
-    in_parallel(run.stop, run.own_jobs(JobStatus.IN_PROGRESS), budget)
+    silent: list[PlaceSilentError] = []
+    in_parallel(_stop_job, run.own_jobs(JobStatus.IN_PROGRESS, silent), budget)
+    if silent:
+        raise silent[0]
+
+
+def _stop_job(one: PlacedJob) -> None:
+    one.jobs.stop(str(one.job.name))
 
 
 def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:
@@ -144,15 +164,19 @@ def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:
     """
     empty = 0
     while True:
-        missed = run.own_jobs(JobStatus.IN_PROGRESS)
-        left = len(missed) + len(run.own_jobs(JobStatus.STOPPING))
+        silent: list[PlaceSilentError] = []
+        missed = run.own_jobs(JobStatus.IN_PROGRESS, silent)
+        left = len(missed) + len(run.own_jobs(JobStatus.STOPPING, silent))
         empty = 0 if left else empty + 1
         if empty == _EMPTY_CHECKS:
+            if silent:
+                message = f"{silent[0]}: jobs of {run.plan.run} may still run there"
+                raise StillRunningError(message)
             return
         if budget.is_spent:
             message = f"{left} jobs of {run.plan.run} are still active"
             raise StillRunningError(message)
-        in_parallel(run.stop, missed, budget)
+        in_parallel(_stop_job, missed, budget)
         _pause(run, TimeBudget.of(min(LISTING_SECONDS, budget.remaining)) if left else TimeBudget.of(0))
 
 

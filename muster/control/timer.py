@@ -113,7 +113,7 @@ def _trains_by_record(record: Record) -> bool:
 
 def _is_training(replica: ActiveReplica, current: Attempt, looking: TimeBudget) -> bool:
     """By the job itself, if it is the replica's."""
-    job = replica.jobs.find(current.job, looking)
+    job = replica.jobs_of(current).find(current.job, looking)
     if job is None or job.status not in {JobStatus.IN_PROGRESS, JobStatus.COMPLETED} or job.secondary not in _TRAINING:
         return False
     return replica.has_own(job, current)

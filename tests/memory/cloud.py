@@ -18,6 +18,7 @@ from tests.memory.hyperpod import HyperPodClusters
 from tests.memory.kubernetes import Kubernetes
 from tests.memory.logs import Logs
 from tests.memory.notifications import Notifications
+from tests.memory.places import OUTPOSTS, MemoryPlace, MemoryPlaceClients
 from tests.memory.s3 import S3
 from tests.memory.scheduler import Scheduler
 from tests.memory.sns import Sns
@@ -57,6 +58,9 @@ class MemoryCloud:
         self.hyperpod = HyperPodClusters(ACCOUNT, REGION)
         self.kubernetes = Kubernetes(self.clock, self.calls, ACCOUNT, REGION)
         self.s3.add_bucket(bucket)
+        self.places: dict[str, MemoryPlace] = {}
+        self.prices: dict[tuple[str, str], float] = {}
+        """Dollars for an hour, by region and instance type."""
         self._operations: dict[str, dict[str, Operation]] = {
             "s3": self.s3.operations,
             "sagemaker": {**self.training.operations, **self.hyperpod.operations},
@@ -70,6 +74,15 @@ class MemoryCloud:
             "logs": self.logs.operations,
             "eks": self.kubernetes.operations,
         }
+
+    def add_places(self) -> None:
+        """The outposts of `tests.memory.places`: one of this account, one of another."""
+        self.places = {name: MemoryPlace(self, at) for name, at in OUTPOSTS.items()}
+        self._operations["s3"] = self.s3.in_region(REGION).operations
+
+    def place_clients(self) -> MemoryPlaceClients:
+        """With what a function calls the places."""
+        return MemoryPlaceClients(self, lambda service, found: MemoryClient(service, self.calls, found))
 
     def client(self, service: str, access_key: str | None = None) -> Any:
         """A client, as `boto3.client(service)`; of every operation that this AWS has. `access_key`: of a session."""

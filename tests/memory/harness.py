@@ -34,13 +34,15 @@ from muster.control.replica_package import ReplicaPackage
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import metrics, read_environment
-from muster.control.runtime.function_settings import FunctionEnvironment
+from muster.control.runtime.function_settings import AttemptEnvironment, FunctionEnvironment
 from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS, notices_of
 from muster.options.hyperpod.control.cluster_clients import ClusterClients
 from muster.options.hyperpod.control.events import heed
 from muster.options.hyperpod.control.heeding import heed_notices
+from muster.options.places.control.place_clients import PlaceClients
 from tests.memory.cloud import ACCOUNT, MemoryCloud
 from tests.memory.kubernetes import Cluster
+from tests.memory.places import PLACES, MemoryPlace
 from tests.memory.workflow import Answer
 
 if TYPE_CHECKING:
@@ -70,7 +72,9 @@ class MemoryClients(Clients):
         vars(self).update(opened, cloud=cloud)
 
     def part(self, kind: Callable[[Clients], Any]) -> Any:
-        """What calls clusters, in memory."""
+        """What calls clusters and places, in memory."""
+        if kind is PlaceClients:
+            return self.cloud.place_clients()
         assert kind is ClusterClients
         return MemoryClusterClients(self.cloud)
 
@@ -110,7 +114,13 @@ class ControlHarness:
     """
 
     def __init__(
-        self, *, tries: int = 1, cap: int | None = None, cloud: MemoryCloud | None = None, clusters: bool = False
+        self,
+        *,
+        tries: int = 1,
+        cap: int | None = None,
+        cloud: MemoryCloud | None = None,
+        clusters: bool = False,
+        places: bool = False,
     ) -> None:
         self.cloud = cloud or MemoryCloud(tries=tries)
         self.environment = {"MUSTER_BUCKET": self.cloud.bucket, "MUSTER_JOB_PREFIX": PREFIX, "MUSTER_BUS": BUS}
@@ -121,8 +131,15 @@ class ControlHarness:
             self.environment["MUSTER_CLUSTERS"] = Clusters(clusters=(CLUSTER,)).to_json().decode()
             if cloud is None:
                 self.cloud.kubernetes.add(CLUSTER.eks_cluster, *CLUSTER.namespaces)
+        if places:
+            self.environment["MUSTER_PLACES"] = PLACES.to_json().decode()
+            if cloud is None:
+                self.cloud.add_places()
         settings = read_environment(FunctionEnvironment, self.environment)
         self.plane = ControlPlane(settings, MemoryClients(self.cloud))
+        launches = read_environment(AttemptEnvironment, {**self.environment, "MUSTER_LAUNCHER_ROLE_ARN": LAUNCHER_ROLE})
+        self.launching = ControlPlane(launches, MemoryClients(self.cloud)) if places else self.plane
+        """Of the function attempt, whose sessions in places have tags."""
         self.launcher = Launcher(self.plane.clients, LAUNCHER_ROLE, PREFIX)
         self.executions = Executions(self.plane.clients.stepfunctions, self.cloud.workflow.machine_arn)
         place = Place(bucket=self.cloud.bucket, role_arn=ROLE, job_prefix=PREFIX)
@@ -199,7 +216,8 @@ class ControlHarness:
 
     def attempt(self, request: AttemptRequest) -> Launch:
         """Call attempt with this request."""
-        return attempt(self.plane, self.launcher, self.plane.runs.require(request.run).replica(request.rank), request)
+        plane = self.launching
+        return attempt(plane, self.launcher, plane.runs.require(request.run).replica(request.rank), request)
 
     def answer(self, rank: int = 0, run: str = RUN) -> dict[str, Any] | None:
         """With what the replica's workflow, which waits on the record's token, continues; None while it waits."""
@@ -228,6 +246,10 @@ class ControlHarness:
         """The name of an attempt's job."""
         return str(self.plane.runs.require(run).replica(rank).job_name(attempt))
 
+    def place(self, name: str) -> MemoryPlace:
+        """A place of the stack."""
+        return self.cloud.places[name]
+
     @property
     def cluster(self) -> Cluster:
         """The stack's cluster."""
@@ -253,16 +275,14 @@ class ControlHarness:
     def deliver(self) -> list[str]:
         """Let react see every event of a training job that is on its way; what it did about each."""
         changes = [
-            JobStateChange.model_validate(event["detail"])
-            for event in self.cloud.notifications.drain()
-            if event["source"] == "aws.sagemaker"
+            JobStateChange.of(event) for event in self.cloud.notifications.drain() if event["source"] == "aws.sagemaker"
         ]
         return [self.react(change).what for change in changes]
 
     def last_event(self, job: str) -> JobStateChange:
         """The latest event of a job, taken off its way with all that are."""
-        details = [event["detail"] for event in self.cloud.notifications.drain()]
-        return JobStateChange.model_validate([one for one in details if one.get("TrainingJobName") == job][-1])
+        events = self.cloud.notifications.drain()
+        return JobStateChange.of([one for one in events if one["detail"].get("TrainingJobName") == job][-1])
 
     def react(self, change: JobStateChange) -> Reaction:
         """Let react see an event."""

@@ -42,10 +42,15 @@ class Notifications:
                 "resources": [resource],
                 "detail": dict(detail),
             }
-            if self.on_send is None:
-                self.pending.append(copied(event))
+        self.put(event)
+
+    def put(self, event: dict[str, Any]) -> None:
+        """Put an event on its way that is whole."""
         if self.on_send is not None:
             self.on_send(event)
+            return
+        with self._lock:
+            self.pending.append(copied(event))
 
     def drain(self) -> list[dict[str, Any]]:
         """Take all that are pending, in order."""

@@ -4,8 +4,10 @@ import hashlib
 import io
 import re
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 from botocore.response import StreamingBody
@@ -14,6 +16,7 @@ from urllib3.exceptions import ProtocolError
 from tests.memory.calls import AwsError, Operation, Parameters, refuse
 from tests.memory.clock import VirtualClock
 
+HOME_REGION = "us-east-1"
 KEYS_PER_PAGE = 1_000  # ListObjectsV2: at most 1,000 keys a page
 _KEY_BYTES_MAX = 1_024
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
@@ -29,6 +32,12 @@ class StoredObject:
     modified_at: datetime
     """In whole seconds, as in S3."""
     content_type: str
+
+
+def refuse_foreign(regions: Mapping[str, str], region: str, parameters: Parameters) -> None:
+    """A bucket is reached at the endpoint of its own region alone."""
+    if regions.get(parameters["Bucket"], HOME_REGION) != region:
+        refuse("PermanentRedirect", "The bucket you are attempting to access must be addressed elsewhere.", 301)
 
 
 class _Interrupted(io.BytesIO):
@@ -53,6 +62,8 @@ class S3:
         self._account = account
         self._lock = threading.Lock()
         self._buckets: dict[str, dict[str, StoredObject]] = {}
+        self.regions: dict[str, str] = {}
+        """Of the buckets that are not in the region of home."""
         self.interruptions: list[int] = []
         """The next transfers break, one each, after so many bytes."""
         bucket = {"Bucket", "ExpectedBucketOwner"}
@@ -66,6 +77,18 @@ class S3:
             "DeleteObject": Operation(self._delete, {*bucket, "Key"}, 204),
             "ListObjectsV2": Operation(self._list, listing),
         }
+
+    def in_region(self, region: str) -> SimpleNamespace:
+        """S3 at the endpoint of a region."""
+
+        def there(operation: Operation) -> Operation:
+            def effect(parameters: Parameters) -> dict[str, Any]:
+                refuse_foreign(self.regions, region, parameters)
+                return operation.effect(parameters)
+
+            return operation._replace(effect=effect)
+
+        return SimpleNamespace(operations={name: there(one) for name, one in self.operations.items()})
 
     def add_bucket(self, name: str) -> None:
         """Make an empty bucket."""

@@ -28,8 +28,12 @@ class Sts:
         self._sessions: dict[str, _Session] = {}
         self.creators: dict[str, dict[str, str]] = {}
         """The tags of the session in which each training job was created, by the job's name."""
+        self.external_ids: dict[str, str] = {}
+        """What the roles of other places ask for."""
         self.operations = {
-            "AssumeRole": Operation(self._assume, {"RoleArn", "RoleSessionName", "DurationSeconds", "Tags"})
+            "AssumeRole": Operation(
+                self._assume, {"RoleArn", "RoleSessionName", "DurationSeconds", "Tags", "ExternalId"}
+            )
         }
 
     @property
@@ -37,13 +41,17 @@ class Sts:
         """The names of all sessions, in the order in which they were made."""
         return [session.name for session in self._sessions.values()]
 
-    def in_session(self, access_key: str, name: str, operation: Operation) -> Operation:
-        """`operation` as a client with the session's credentials calls it."""
+    def in_session(self, access_key: str, name: str, operation: Operation, role: str | None = None) -> Operation:
+        """`operation` as a client with the session's credentials calls it; `role`: whose sessions alone may."""
 
         def effect(parameters: Parameters) -> dict[str, Any]:
             session = self._sessions[access_key]
             if self._clock.now() >= session.ends_at:
                 refuse("ExpiredTokenException", "The security token included in the request is expired")
+            if role is not None and session.role != role:
+                refuse("AccessDeniedException", f"a session of {session.role} may not call {name}", 403)
+            if role is not None and name in {"CreateTrainingJob", "PutObject"} and not session.tags:
+                refuse("AccessDeniedException", f"a session without tags may not call {name}", 403)
             answer = operation.effect(parameters)
             if name == "CreateTrainingJob":
                 self.creators[parameters["TrainingJobName"]] = session.tags
@@ -57,6 +65,8 @@ class Sts:
             refuse(
                 "ValidationError", "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed"
             )
+        if parameters.get("ExternalId") != self.external_ids.get(parameters["RoleArn"]):
+            refuse("AccessDenied", "not authorized to perform: sts:AssumeRole", 403)
         key = f"ASIA{next(self._numbers):016}"
         ends_at = self._clock.now() + timedelta(seconds=seconds)
         tags = {tag["Key"]: tag["Value"] for tag in parameters.get("Tags", [])}

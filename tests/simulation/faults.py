@@ -34,7 +34,7 @@ _STORMS = tuple(
 _STORM_STARTS = (0.0, 30.0, 100.0, 200.0, 300.0, 350.0, 400.0, 500.0, 700.0)
 _STORM_SECONDS = (20.0, 60.0, 120.0, 300.0, 720.0, 1800.0, 7200.0)
 _FAILS = AwsError("InternalFailure", "Please try again.", 500)
-_NO_QUOTA = AwsError("ResourceLimitExceeded", "The account-level service limit is 0 Instances")
+NO_QUOTA = AwsError("ResourceLimitExceeded", "The account-level service limit is 0 Instances")
 # How often a kind of fault befalls a call, in a schedule that has it.
 _RATES = (0.002, 0.01, 0.03)
 
@@ -105,7 +105,7 @@ class Faults:
         if service == "lambda" or draws.share(f"{name}/hangs") < 0.25:
             error = None
         elif operation == "CreateTrainingJob" and draws.share(f"{name}/kind") < 0.4:
-            error = _NO_QUOTA
+            error = NO_QUOTA
         elif draws.share(f"{name}/kind") < 0.7:
             error = throttled(service)
         elif service == "s3":
@@ -160,7 +160,7 @@ class Faults:
         """A job that is created although its answer was lost: the worst that SageMaker can do to a replica."""
         if job in self._refused_next:
             self._refused_next.discard(job)
-            return CallFault(error=_NO_QUOTA)
+            return CallFault(error=NO_QUOTA)
         name = self._draws.number(f"{caller.name}:late creation")
         if not self._creates_late or not self._draws.chance(name, 0.3):
             return None

@@ -30,6 +30,7 @@ from pydantic import BaseModel
 import muster.control
 import muster.options.elastic.control
 import muster.options.hyperpod.control
+import muster.options.places.control
 from muster.client.aws import recorded_runs
 from muster.client.runs import run_list, run_progress
 from muster.contract.document import StoredDocument
@@ -41,9 +42,11 @@ from muster.control.runtime import clock as control_clock
 from muster.control.runtime import function, parallel
 from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.stop import StillRunningError
+from muster.options.places.control.place_clients import PlaceClients
 from tests.memory.cloud import ACCOUNT, REGION
 from tests.simulation.defects import ROOT, source
 from tests.simulation.kernel import Activity, Killed
+from tests.simulation.places import place_clients
 from tests.simulation.transitions import of_answer
 from tests.support.handlers import handler_path
 
@@ -354,8 +357,8 @@ class SimulatedClients:
     def drop_connections(self) -> None:
         """Nothing: it has none."""
 
-    def part(self, _kind: Any) -> SimulatedClusterClients:
-        return SimulatedClusterClients(self._world)
+    def part(self, kind: Any) -> Any:
+        return place_clients(self._world.cloud) if kind is PlaceClients else SimulatedClusterClients(self._world)
 
     def sagemaker_in(self, credentials: Any) -> Any:
         return self._world.cloud.client("sagemaker", credentials["AccessKeyId"])
@@ -554,7 +557,12 @@ def installed(world: World) -> Iterator[None]:
 @cache
 def _modules(*_: object) -> tuple[Any, ...]:
     """The modules of the control plane that log, count or draw: all are imported now."""
-    parts = [muster.control, muster.options.elastic.control, muster.options.hyperpod.control]
+    parts = [
+        muster.control,
+        muster.options.elastic.control,
+        muster.options.hyperpod.control,
+        muster.options.places.control,
+    ]
     for part in parts:
         for one in pkgutil.walk_packages(part.__path__, f"{part.__name__}."):
             importlib.import_module(one.name)

@@ -20,6 +20,7 @@ from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
+from muster.contract.run.where import Where
 from muster.options.elastic.contract.seats import ParkedSeat, Seats, parked_key, parked_prefix, ranks_in, seats_key
 from tests.simulation.functions import PREFIX, SKEW_MAX, Cause, Invocation
 from tests.simulation.kernel import START
@@ -73,13 +74,29 @@ class Judge:
         others = [other for other in world.lives.living(life.run, life.rank) if other is not life]
         if others:
             world.reach("two jobs of a replica")
-            if not any(one.came_late for one in (*others, life)):
+            if not any(one.came_late or self._is_left(one) for one in (*others, life)):
                 names = ", ".join(other.name for other in others)
                 world.violate("two jobs", f"{life.name} is created while {names} lives")
         execution = world.executions.get(life.run)
         if execution is not None and execution.ended is not None and not life.came_late:
             world.reach("a job is created after its run's end")
         self._check_cap()
+
+    @property
+    def is_injured(self) -> bool:
+        """Whether a function has failed for a reason of its own."""
+        return bool(self._injured)
+
+    def recorded_where(self, life: Life) -> Where | None:
+        """Where the record says that a job is."""
+        record = self._document(Record, RunLayout(life.run).record(life.rank))
+        attempts = () if record is None else record.attempts
+        return next((attempt.where for attempt in attempts if attempt.job == life.name), None)
+
+    def _is_left(self, life: Life) -> bool:
+        """Whether its attempt was given up because its place was silent."""
+        where = self.recorded_where(life)
+        return where is not None and where.silent_since is not None
 
     def _is_refused(self, life: Life) -> bool:
         """Whether the record says that no such job was created."""
@@ -113,7 +130,14 @@ class Judge:
         leaves = record is not None and record.leaves == life.attempt
         if leaves:
             world.reach("the job of a closed seat is stopped")
-        allowed = newer or life.came_late or leaves or caller.startswith("settle") or execution.gave_up_launches
+        allowed = (
+            newer
+            or life.came_late
+            or leaves
+            or self._is_left(life)
+            or caller.startswith("settle")
+            or execution.gave_up_launches
+        )
         if execution.ended is None and self.fence(life.run) is None and not allowed:
             world.violate("stopped a living run's job", f"{caller} stops {job}")
 
@@ -210,7 +234,8 @@ class Judge:
         if any(life.came_late for life in living) and status == "SUCCEEDED":
             return
         now = world.kernel.seconds
-        again = execution.ended
+        is_silent = world.places is not None and world.places.silent_until(execution.began)
+        again = execution.ended + (LATE_SWEEP_SECONDS + _ALIVE_SECONDS if is_silent else 0.0)
         for service, operations in _WATCHED.items():
             for operation in operations:
                 until = world.faults.refused_until(service, operation, execution.ended)
@@ -380,6 +405,12 @@ class Judge:
 
     def _check_attempt(self, run: str, attempt: Attempt, life: Life | None) -> None:
         world = self._world
+        where = attempt.where
+        if where is not None and life is not None and life.place != where.place:
+            world.violate("another place", f"{life.name} is in {life.place}, and recorded in {where.place}")
+        if where is not None and where.silent_since is not None:
+            world.reach("a silent place" if where.may_run else "a place that answered again")
+            return  # nobody could know
         if not attempt.was_created:
             # A cluster forgets a job that is deleted: where the call that created it got no answer, nobody knows of it.
             is_forgotten = attempt.cluster is not None and attempt.failure_class is FailureClass.STOPPED_BY_MUSTER

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.commit import Commit, Member
+from muster.contract.spec.place_names import HOME
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -64,6 +65,7 @@ class Life:
     end: Fate | None = None
     trained: bool = False
     """Of a job on a cluster: whether its pods have run."""
+    place: str = HOME
     came_late: bool = False
     """It was created after the answer to its creation was lost."""
 
@@ -107,11 +109,11 @@ class Lives:
             self._world.reach("a job is created after its answer was lost")
             self.late.add(parameters["TrainingJobName"])
 
-    def begin(self, name: str) -> Life:
+    def begin(self, name: str, place: str = HOME) -> Life:
         world = self._world
         _, run, rank, attempt = job_parts(name)
         fate = world.scenario.fate(name)
-        life = Life(name, run, rank, attempt, world.kernel.seconds, fate, came_late=name in self.late)
+        life = Life(name, run, rank, attempt, world.kernel.seconds, fate, place=place, came_late=name in self.late)
         self.jobs[name] = life
         world.tell(name, "is created")
         world.judge.job_created(life)
@@ -132,11 +134,11 @@ class Lives:
         """Those of them that have not ended."""
         return [life for life in self.of(run, rank) if life.ended is None]
 
-    def changed(self, detail: dict[str, Any]) -> None:
+    def changed(self, detail: dict[str, Any], place: str = HOME) -> None:
         """A job has changed its status; called before anybody learns of it."""
         world, name = self._world, detail["TrainingJobName"]
         if name not in self.jobs:
-            life = self.begin(name)
+            life = self.begin(name, place)
             world.kernel.spawn(name, lambda: self._live(life))
             return
         life = self.jobs[name]
@@ -150,7 +152,8 @@ class Lives:
 
     def _live(self, life: Life) -> None:
         world = self._world
-        kernel, training, name = world.kernel, world.cloud.training, life.name
+        kernel, name = world.kernel, life.name
+        training = world.cloud.training if world.places is None or life.place == HOME else world.places.training(life)
         draws, fate = world.draws, life.fate
         kernel.sleep(20.0)
         if life.status == "InProgress" and not fate.trains:
@@ -169,7 +172,7 @@ class Lives:
             return
         life.end = fate
         if fate.status == "Completed":
-            world.put(f"output/{life.run}/{name}/output/output.tar.gz", manifest_archive())
+            world.put(f"output/{life.run}/{name}/output/output.tar.gz", manifest_archive(), life.place)
             training.complete(name)
         elif fate.failure_class is FailureClass.STOPPED_BY_USER:
             world.reach("a user stops a job")

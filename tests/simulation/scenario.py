@@ -55,6 +55,7 @@ class Scenario:
         self.largest_cap = self.cap or 0
         self.sweeps = draws.chance("sweeps", 0.6)
         self.uses_clusters = draws.chance("clusters", 0.2)
+        self.uses_places = not self.uses_clusters and draws.chance("places", 0.25)
         self._last_sweep = 0.0
         cloud = world.cloud
         cloud.training.list_lag_seconds = draws.pick("list lag", (0.0, 0.0, 0.0, 5.0, 40.0, 100.0))
@@ -143,6 +144,9 @@ class Scenario:
         }
         if "sweep" not in spec and draws.chance(f"{name}/elastic", 1.0 if all_elastic else 0.35):
             spec |= self._elastic(name, spec)
+        if self._world.places is not None and "sweep" not in spec:
+            most = spec["replicas"] if isinstance(spec["replicas"], int) else spec["replicas"]["max"]
+            spec["places"] = self._world.places.spec(name, most)
         return spec
 
     def _elastic(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:

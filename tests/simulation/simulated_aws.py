@@ -31,6 +31,7 @@ from tests.memory.kubernetes import failure, operation
 from tests.memory.plain_data import copied
 from tests.simulation.faults import NOTHING, Faults
 from tests.simulation.kernel import START, Kernel
+from tests.simulation.places import CONNECT_SECONDS
 
 R = TypeVar("R")
 
@@ -112,6 +113,11 @@ class SimulatedCloud(MemoryCloud):
     def _sent(self, service: str, name: str, parameters: dict[str, Any], effect: Callable[[], R]) -> R:
         """Send one request, which takes time and may meet a fault: its error is raised."""
         caller, faults = self._caller(), self.faults
+        place = self.places.get(service.partition("@")[2])
+        if place is not None and place.is_silent:
+            self._wait(caller, CONNECT_SECONDS)
+            self._tell(name, parameters, "no answer")
+            place.check()
         fault = faults.of_call(caller, service, name, parameters) or NOTHING
         self._wait(caller, fault.before_seconds)
         if fault.crash == "before":
@@ -123,7 +129,7 @@ class SimulatedCloud(MemoryCloud):
 
             def late() -> None:
                 faults.on_late(name, parameters)
-                with suppress(ConnectionError):
+                with suppress(ConnectionError, ConnectTimeoutError, ReadTimeoutError):
                     if not isinstance(effect(), AwsError):
                         self._tell(name, parameters, "done, late")
 
@@ -191,8 +197,10 @@ class SimulatedCloud(MemoryCloud):
 
     # --- a call of an SDK ----------------------------------------------------------------------------
 
-    def call(self, service: str, name: str, operation: Operation, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Make a call as an SDK does: passing errors are tried again."""
+    def call(
+        self, service: str, name: str, operation: Operation, parameters: dict[str, Any], place: str = ""
+    ) -> dict[str, Any]:
+        """Make a call as an SDK does: passing errors are tried again. `place`: where, if it is not home."""
         _check_once(service, name, parameters)
         if self.is_direct:
             found = self._effect(service, name, operation, parameters)
@@ -200,20 +208,24 @@ class SimulatedCloud(MemoryCloud):
         tries, tried = _TRIES.get(service, clients.TRIES), 0
         while True:
             try:
-                return self._once(service, name, operation, parameters)
+                return self._once(service, name, operation, parameters, place)
             except (ClientError, ConnectTimeoutError, ReadTimeoutError) as error:
                 tried += 1
-                if tried >= tries or not is_passing(error):
+                silent = place != "" and self.places[place].is_silent
+                if tried >= tries or not is_passing(error) or silent:
                     raise
             self.kernel.sleep(self.faults.pause(min(2.0 ** (tried - 1), _LONGEST_PAUSE_SECONDS)))
 
-    def _once(self, service: str, name: str, operation: Operation, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _once(
+        self, service: str, name: str, operation: Operation, parameters: dict[str, Any], place: str
+    ) -> dict[str, Any]:
         self.counts[name] += 1
         caller = self._caller()
         if name == "PutObject":
             parameters = self.rewrite(caller, parameters)
         try:
-            found = self._sent(service, name, parameters, lambda: self._effect(service, name, operation, parameters))
+            asked = f"{service}@{place}" if place else service
+            found = self._sent(asked, name, parameters, lambda: self._effect(service, name, operation, parameters))
         except AwsError as error:
             raise error.as_client_error(name) from None
         return self._answer(service, name, parameters, operation, found)
@@ -267,8 +279,8 @@ def _job_of(path: str, body: bytes | None) -> str:
 class SimulatedClient:
     """A client of one service, shaped like boto3's."""
 
-    def __init__(self, cloud: SimulatedCloud, service: str, operations: dict[str, Operation]) -> None:
-        self._cloud, self._service = cloud, service
+    def __init__(self, cloud: SimulatedCloud, service: str, operations: dict[str, Operation], place: str = "") -> None:
+        self._cloud, self._service, self._place = cloud, service, place
         self._operations = {xform_name(name): (name, operation) for name, operation in operations.items()}
         self._paginators: dict[str, Paginator[Any]] = {}
 
@@ -283,10 +295,10 @@ class SimulatedClient:
             message = f"the {self._service} in memory has no {name}"
             raise AttributeError(message)
         operation_name, operation = found
-        cloud, service = self._cloud, self._service
+        cloud, service, place = self._cloud, self._service, self._place
 
         def method(**parameters: Any) -> dict[str, Any]:
-            return cloud.call(service, operation_name, operation, parameters)
+            return cloud.call(service, operation_name, operation, parameters, place)
 
         vars(self)[name] = method
         return method

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from muster.contract import timestamps
 from muster.contract.aws.job_status import PASSING
+from muster.contract.spec.place_names import HOME
 from muster.contract.spec.stack_defaults import StackDefaults
-from tests.memory.cloud import ACCOUNT
+from tests.memory.cloud import ACCOUNT, REGION
 from tests.simulation.cluster_lives import CLUSTERS, ClusterLives
 from tests.simulation.defects import source
 from tests.simulation.draws import Draws
@@ -19,6 +20,7 @@ from tests.simulation.functions import NEW_FIELD, RETRY_SECONDS, Cause, Fleet, I
 from tests.simulation.judge import Judge
 from tests.simulation.kernel import Activity, Kernel
 from tests.simulation.lives import Lives
+from tests.simulation.places import Places
 from tests.simulation.scenario import Kind, Scenario
 from tests.simulation.simulated_aws import CAUGHT, SimulatedCloud
 from tests.simulation.state_machine import Failed, Flow, Interpreter, StateError
@@ -121,6 +123,7 @@ class World:
         self.lost_events: list[str] = []
         self.lives = Lives(self)
         self.cluster_lives: ClusterLives | None = None
+        self.places: Places | None = None
         self.scenario, self.judge = Scenario(self, kind), Judge(self)
         self.interpreter = Interpreter(self)
         self._wire()
@@ -163,6 +166,8 @@ class World:
                 "MUSTER_POD_ROLE_ARN": f"arn:aws:iam::{ACCOUNT}:role/pods",
                 "MUSTER_DEFAULTS": StackDefaults(clusters=CLUSTERS.clusters).to_json().decode(),
             }
+        if self.scenario.uses_places:
+            self.places = Places(self)
         cloud.on_stop = self.judge.job_stopped
         cloud.rewrite = _with_new_field
         self.faults.on_late = self.lives.comes_late
@@ -254,7 +259,8 @@ class World:
     def _sent(self, event: dict[str, Any]) -> None:
         detail = event["detail"]
         if event["source"] == "aws.sagemaker":
-            self.lives.changed(detail)
+            if event["region"] == REGION:
+                self.lives.changed(detail)
             if detail["TrainingJobStatus"] not in _ENDS and detail["SecondaryStatus"] in PASSING:
                 return
             self.deliver("react", event, f"{detail['TrainingJobName']} {detail['SecondaryStatus']}")
@@ -264,8 +270,9 @@ class World:
     def is_on_cluster(self, job: str) -> bool:
         return self.cluster_lives is not None and job in self.cluster_lives.cluster.jobs()
 
-    def put(self, key: str, body: bytes) -> None:
-        self.cloud.s3.operations["PutObject"].effect({"Bucket": "bucket", "Key": key, "Body": body})
+    def put(self, key: str, body: bytes, place: str = HOME) -> None:
+        bucket = "bucket" if place == HOME else self.cloud.places[place].at.bucket
+        self.cloud.s3.operations["PutObject"].effect({"Bucket": bucket, "Key": key, "Body": body})
 
     def deliver(self, function: str, event: Any, label: str) -> None:
         for delay in self.scenario.deliveries(label):

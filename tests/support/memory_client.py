@@ -8,8 +8,9 @@ import boto3
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.deployed_stack import Stack
 from muster.client.sdk import Muster
-from tests.memory.cloud import ACCOUNT, REGION, MemoryCloud
+from tests.memory.cloud import ACCOUNT, REGION, MemoryClient, MemoryCloud
 from tests.memory.harness import BUS, PREFIX
+from tests.memory.places import PLACES
 
 
 class _Session:
@@ -18,7 +19,10 @@ class _Session:
     def __init__(self, cloud: MemoryCloud) -> None:
         self._cloud = cloud
 
-    def client(self, service: str, **_: object) -> Any:
+    def client(self, service: str, region_name: str | None = None, **_: object) -> Any:
+        places = [place for place in self._cloud.places.values() if place.at.region == region_name]
+        if places and service == "logs":
+            return MemoryClient(service, self._cloud.calls, places[0].logs.operations)
         return self._cloud.client(service)
 
 
@@ -32,6 +36,7 @@ def client_of(memory: MemoryCloud, account: str = ACCOUNT) -> Cloud:
         dead_letter_url="https://sqs/letters",
         function_names=names,
         event_bus=BUS,
+        places=PLACES.to_json().decode() if memory.places else "",
     )
     return cloud
 

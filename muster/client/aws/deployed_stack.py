@@ -30,6 +30,8 @@ class Stack:
     dead_letter_url: str = ""
     function_names: str = ""
     event_bus: str = ""
+    places: str = ""
+    """Of a stack with places: the document that their option reads."""
 
     @classmethod
     def from_outputs(cls, name: str, outputs: Mapping[str, str]) -> Stack:
@@ -52,6 +54,7 @@ class Stack:
             dead_letter_url=outputs.get("DeadLetterQueueUrl", ""),
             function_names=outputs.get("FunctionNames", ""),
             event_bus=outputs.get("EventBusName", ""),
+            places=outputs.get("Places", ""),
         )
 
     @staticmethod

@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError as AwsError
 
 from muster.client.aws.cloud import Cloud
+from muster.client.aws.connection import CONFIG
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.logs.log_lines import LogEvent, LogSource
+
+if TYPE_CHECKING:
+    from mypy_boto3_logs import CloudWatchLogsClient
 
 # FilterLogEvents: 5 calls per second in an account and region.
 _CALLS_PER_SECOND = 5.0
@@ -40,6 +44,14 @@ class LogEvents:
     def __init__(self, cloud: Cloud) -> None:
         self._connection = cloud.connection
         self._limiter = RateLimiter(_CALLS_PER_SECOND)
+        self._regions: dict[str, CloudWatchLogsClient] = {}
+
+    def _client(self, region: str | None) -> CloudWatchLogsClient:
+        if region is None:
+            return self._connection.logs
+        if region not in self._regions:
+            self._regions[region] = self._connection.session.client("logs", region_name=region, config=CONFIG)
+        return self._regions[region]
 
     def pages(self, source: LogSource, since_ms: int | None, until_ms: int | None) -> Iterator[list[LogEvent]]:
         """The events of `source` in time order; at most 10,000 to a call."""
@@ -54,7 +66,7 @@ class LogEvents:
         with translated():
             try:
                 self._limiter.wait()
-                for page in self._connection.logs.get_paginator("filter_log_events").paginate(**request):
+                for page in self._client(source.region).get_paginator("filter_log_events").paginate(**request):
                     yield [
                         LogEvent(item["eventId"], item["timestamp"], item["logStreamName"], item["message"])
                         for item in page["events"]

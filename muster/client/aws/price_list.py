@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TypedDict
 
 from botocore.config import Config
 
 from muster.client.aws.error_translation import translated
 from muster.client.aws.light_session import AnySession
 from muster.client.client_errors import ClientError
+from muster.contract.aws.price_offers import ENDPOINT_REGION, SERVICE, filters_of, training_prices
 from muster.contract.aws.prices import PriceTable
 
-# The API has few endpoints; each knows the prices of all regions.
-_ENDPOINT_REGION = "us-east-1"
 # Credentials are of one partition: those of aws-us-gov are refused at this endpoint, and the API of aws-cn lists yuan.
 _PARTITION = "aws"
 _CONFIG = Config(connect_timeout=3, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 2})
-
-
-class _Dimension(TypedDict):
-    unit: str
-    pricePerUnit: dict[str, str]
-
-
-class _Term(TypedDict):
-    priceDimensions: dict[str, _Dimension]
-
-
-class _Product(TypedDict):
-    attributes: dict[str, str]
-
-
-class _Offer(TypedDict):
-    """The parts that are read of an offer of GetProducts."""
-
-    product: _Product
-    terms: dict[str, dict[str, _Term]]
 
 
 class PricesUnknownError(ClientError):
@@ -60,28 +38,16 @@ def listed_prices(session: AnySession, region: str, instance_types: Iterable[str
         raise PricesUnknownError(partition)
     found: dict[str, float] = {}
     with translated():
-        client = session.client("pricing", region_name=_ENDPOINT_REGION, config=_CONFIG)
+        client = session.client("pricing", region_name=ENDPOINT_REGION, config=_CONFIG)
         for name in sorted(set(instance_types)):
-            filters = {"productFamily": "ML Instance", "regionCode": region, "instanceName": name}
-            pages = client.get_paginator("get_products").paginate(
-                ServiceCode="AmazonSageMaker",
-                Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()],
-            )
+            pages = client.get_paginator("get_products").paginate(ServiceCode=SERVICE, Filters=filters_of(region, name))
             prices = [
-                price for page in pages for item in page["PriceList"] for price in _training(json.loads(item), name)
+                price
+                for page in pages
+                for item in page["PriceList"]
+                for price in training_prices(json.loads(item), name)
             ]
             if prices:
                 found[name] = max(prices)
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     return PriceTable(as_of=today, region=region, source="AWS Price List API", usd_per_hour=found)
-
-
-def _training(offer: _Offer, instance_type: str) -> Iterator[float]:
-    """The prices of an offer if it is for training: notebooks and endpoints have other prices."""
-    if not offer["product"]["attributes"].get("usagetype", "").endswith(f"Train:{instance_type}"):
-        return
-    for term in offer["terms"].get("OnDemand", {}).values():
-        for dimension in term["priceDimensions"].values():
-            price = float(dimension["pricePerUnit"].get("USD", 0))
-            if dimension["unit"] == "Hrs" and price > 0:
-                yield price

@@ -67,6 +67,8 @@ class Execution(ExecutionSummary):
     """Whether each replica has rounds of its own."""
     seats: SeatLimits | None = None
     """Of a run whose replicas come and go; None where their number is fixed."""
+    has_places: bool = False
+    """Whether its replicas may run in other places than the stack's own region."""
     clusters: Mapping[int, str] = field(default_factory=dict)
     """The ranks whose jobs run on HyperPod clusters, with the names of these; no name: the stack's only cluster."""
 
@@ -85,6 +87,7 @@ class Execution(ExecutionSummary):
             may_continue=spec.get("continue") is not None,
             recipe=_recipe(spec),
             sweep=_sweep(spec),
+            has_places=spec.get("places") is not None,
             clusters=_clusters(spec),
             trains_apart=bool(_sweep(spec)) and (spec.get("trainer") is not None or spec.get("hook") is not None),
             error=answer.get("error") or "",

@@ -19,6 +19,7 @@ from muster.report.words import duration
 if TYPE_CHECKING:
     from muster.client.launch.dry_run import DryRun, RankGroup, Request
     from muster.client.launch.estimate import ClusterShare, Cost, Quota
+    from muster.client.launch.planned_places import PlannedPlaces
     from muster.client.launch.planned_seats import PlannedSeats
 
 
@@ -48,6 +49,8 @@ def dry_run_lines(dry: DryRun, *, requests: bool = False) -> Iterator[str]:
     if dry.clusters:
         yield "Needed of clusters:"
         yield from (f"  {_share(share)}" for share in dry.clusters)
+    if dry.places is not None:
+        yield from _place_lines(dry.places)
     yield from _cost_lines(dry.cost, dry.seats)
     backends = client_backends().values() if requests else ()
     long = {text: short for backend in backends for text, short in backend.shortened().items()}
@@ -140,6 +143,27 @@ def _seat_lines(seats: PlannedSeats) -> Iterator[str]:
     for quota in seats.quotas:
         granted = "" if quota.granted is None else f"; {quota.granted:g} granted"
         yield f"  {quota.name}: {quota.least:,}, {quota.start:,} and {quota.most:,}{granted}"
+
+
+def _place_lines(planned: PlannedPlaces) -> Iterator[str]:
+    """What the run needs of each place, and what a round sends between them."""
+    yield "Places:"
+    for one in planned.places:
+        kind, which = ("rank", one.ranks) if one.ranks else ("rung", ", ".join(map(str, one.rungs)))
+        who = f"{kind} {which}" if which.isdecimal() else f"{kind}s {which}"
+        at = "" if one.region is None else f" ({one.region}, account {one.account})"
+        yield f"  {one.place}{at}: {who}"
+        for quota in one.quotas:
+            granted = "" if quota.granted is None else f"; {quota.granted:g} granted"
+            yield f"    {quota.name}: {quota.instances:,}{granted}"
+        for name, usd in one.usd_per_hour.items():
+            yield f"    {name}: ${usd:,.2f} per hour on demand"
+    if planned.outposts:
+        sums = "1 sum" if planned.outposts == 1 else f"{planned.outposts} sums"
+        yield (
+            f"  A round sends {sums} to the bucket at home and as many means back: ${planned.egress_usd_per_gb:.2f} "
+            "for each GB of a mean, as the far codec stores it."
+        )
 
 
 def _size(group: RankGroup) -> str:

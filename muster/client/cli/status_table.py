@@ -54,6 +54,8 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
     rows, others = select([ReplicaLine.of(replica, status.state) for replica in replicas], limit)
     names = dict.fromkeys(name for replica in status.replicas for name in replica.values)
     headings = replace(HEADINGS, rate=f"{status.unit}/s", values=tuple(short_names(names).values()))
+    if any(replica.where is not None for replica in replicas):
+        headings = replace(headings, place="place")
     heading, *lines = lay_out([headings, *rows], width)
     parts = [_row(headline(status), _COLOURS.get(status.state, "bold")), _row(heading, "dim")]
     parts += [_row(line, _style(row)) for line, row in zip(lines, rows, strict=True)]

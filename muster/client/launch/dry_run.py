@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,9 +16,11 @@ from muster.client.checks.check_findings import place as place_shown
 from muster.client.checks.source_check import check_spec
 from muster.client.client_errors import ClientError
 from muster.client.launch.estimate import ClusterShare, Cost, Quota, cluster_shares, quotas
+from muster.client.launch.planned_places import KnownPlace, PlannedPlaces, planned_places
 from muster.client.launch.planned_recipe import PlannedRecipe
 from muster.client.launch.planned_seats import PlannedSeats, cost_of_seats, planned_seats, quota_remarks
 from muster.client.launch.source_archive import PackedSource, pack
+from muster.client.placement import client_placement
 from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
@@ -30,6 +32,7 @@ from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.foreign_resources import foreign_resources
+from muster.contract.spec.place_rules import deployment_problems
 from muster.contract.spec.recipe_reference import RECIPE_CHANNEL, RECIPE_FILE
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.spec import Spec
@@ -100,6 +103,7 @@ class DryRun(Document):
     clusters: tuple[ClusterShare, ...] = Field(default=(), description="what the run needs of clusters")
     cost: Cost
     seats: PlannedSeats | None = Field(default=None, description="of an elastic run; none where the number is fixed")
+    places: PlannedPlaces | None = Field(default=None, description="of a run with `places`; none: all are at home")
     source: SourceArchive | None = Field(description="packed as for a launch, and not uploaded")
     recipe: PlannedRecipe | None = Field(default=None, description="the recipe that the spec starts from")
     sweep: tuple[dict[str, JsonValue], ...] = Field(default=(), description="the values that differ, by rank")
@@ -117,6 +121,8 @@ class DeploymentContext:
     remarks: tuple[str, ...] = ()
     granted: Mapping[str, float] | None = None
     """The account's quotas by name, for an elastic run; None where they are not known."""
+    places: Mapping[str, KnownPlace] = field(default_factory=dict)
+    """Of a run with places: those of the stack, beside home."""
 
     def execution_arn(self, run: str) -> str:
         """The ARN that the execution of `run` would have."""
@@ -134,6 +140,13 @@ class DeploymentContext:
         Raises:
             ClientError: the stack cannot be found.
         """
+        home = cls._at_home(cloud, spec)
+        placement = None if spec.places is None else client_placement()
+        known = {} if placement is None else placement.known(cloud, home.defaults.complete(spec))
+        return replace(home, places=known)
+
+    @classmethod
+    def _at_home(cls, cloud: Cloud, spec: Spec) -> DeploymentContext:
         # Without a stack nothing is asked of AWS, and boto3 is not needed.
         from muster.client.aws.price_list import PricesUnknownError, listed_prices  # noqa: PLC0415
 
@@ -186,7 +199,10 @@ def dry_run(
     found = check_spec(spec) + (found or CheckFindings())
     problems = [*found.problems, *context.defaults.problems(spec, context.place.role_arn, deployed=at is not None)]
     if at is not None:
-        problems += foreign_resources(spec.model_dump(mode="json"), Locality.of_arn(at.state_machine_arn))
+        here = Locality.of_arn(at.state_machine_arn)
+        problems += foreign_resources(spec.model_dump(mode="json"), here)
+        there = {name: Locality(here.partition, one.region, one.account) for name, one in at.places.items()}
+        problems += deployment_problems(spec, there, here)
     if problems:
         raise SpecError(problems)
     source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
@@ -195,19 +211,22 @@ def dry_run(
     prices = context.prices.with_prices(spec.usd_per_hour)
     elastic = plan.spec.elastic
     seats = None if elastic is None else planned_seats(ranks, elastic, prices, context.granted)
+    places = planned_places(plan.spec, context.places, prices)
     first = ranks if elastic is None else ranks[: elastic.start]
     return DryRun(
-        requests=tuple(_request(plan, rank) for rank in range(spec.replicas)),
+        requests=tuple(_request(plan, rank, context.places) for rank in range(spec.replicas)),
         groups=tuple(_groups(plan.spec)),
-        quotas=tuple(quotas(first)),
+        quotas=tuple(quotas(first) if places is None else ()),
         clusters=tuple(cluster_shares(first)),
         cost=cost_of_seats(ranks, len(first), prices),
         seats=seats,
+        places=places,
         source=None if source is None else _archive(source, spec.source_dir or ""),
         recipe=recipe,
         sweep=tuple(values_of(spec.sweep, rank) for rank in range(spec.replicas)) if spec.sweep else (),
         remarks=(
             *context.remarks,
+            *(() if places is None else places.remarks),
             *_open_model(spec),
             *found.remarks,
             *(context.defaults.access or ReplicaAccess()).remarks(plan.spec, context.place.bucket),
@@ -266,8 +285,11 @@ def _open_model(spec: Spec) -> list[str]:
     return [f"the model of {model.run} is looked up in the stack; `muster plan --deployed` shows its channel"]
 
 
-def _request(plan: Plan, rank: int) -> Request:
+def _request(plan: Plan, rank: int, places: Mapping[str, KnownPlace]) -> Request:
     """What the first attempt of a rank sends."""
+    placement = None if plan.spec.places is None else client_placement()
+    if placement is not None:
+        return placement.request(plan, rank, places)
     backend = plan.spec.of_rank(rank).backend
     if backend is Backend.TRAINING_JOB:
         return training_job_request(plan, rank, attempt=1)

@@ -41,6 +41,8 @@ class LogSource(NamedTuple):
     pattern: str = ""
     read: Callable[[LogEvent], LogEvent] | None = None
     """Finds the job and the text of an event; None: of training jobs."""
+    region: str | None = None
+    """Where the log group is; None: in the client's region."""
 
 
 class LogLine(Document):

@@ -8,7 +8,7 @@ import time
 from pydantic import Field
 
 from muster.client.aws.cloud import Cloud
-from muster.client.client_errors import ClusterReplicaError, NoJobError, UnknownReplicaError
+from muster.client.client_errors import ClusterReplicaError, NoJobError, PlacedReplicaError, UnknownReplicaError
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_status import ReplicaStatus
 from muster.contract.document import Document
@@ -55,6 +55,7 @@ def cancel_replica(cloud: Cloud, run: str, rank: int, poll_seconds: float) -> st
     Raises:
         NoJobError: for half a minute there was none.
         ClusterReplicaError: it is on a cluster.
+        PlacedReplicaError: it is in another place than the stack's own.
         UnknownReplicaError: the run has no replica of this rank.
     """
     observer, deadline = Observer(cloud, run), time.monotonic() + _LAUNCH_SECONDS
@@ -68,6 +69,8 @@ def cancel_replica(cloud: Cloud, run: str, rank: int, poll_seconds: float) -> st
             return None
         if replica.may_have_job and replica.job is not None and replica.cluster is not None:
             raise ClusterReplicaError(run, rank, replica.job, replica.cluster.namespace)
+        if replica.may_have_job and replica.where is not None and not replica.where.is_home:
+            raise PlacedReplicaError(run, rank, replica.where.place)
         if replica.may_have_job and replica.job is not None and cloud.jobs.stop(replica.job):
             return replica.job
         if time.monotonic() > deadline:

@@ -201,6 +201,7 @@ def _of_job(rank: int, attempt: Attempt) -> Iterator[EventLogEntry]:
     # Before a status is reported the job may not exist.
     if attempt.launched_at is not None and attempt.has_proven_job:
         place = "" if attempt.cluster is None else f" on {attempt.cluster.cluster}"
+        place = place if attempt.where is None else f" {attempt.where.words}"
         words = f"was launched{place}" if number == 1 else f"was launched{place}: a rerun"
         yield entry(EventKind.REPLICA_LAUNCHED, attempt.launched_at, words)
     yield from (entry(*event) for event in _on_cluster(attempt))

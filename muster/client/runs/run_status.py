@@ -35,6 +35,7 @@ from muster.contract.run.seat_states import SeatState, SeatsView
 from muster.contract.run.time_use import TimeUse
 from muster.contract.run.trained_data import EpochShards
 from muster.contract.run.training_pace import Pace, end_of, has_stalled
+from muster.contract.run.where import Where
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.spec.sweep_values import values_of
 from muster.contract.timestamps import Timestamp
@@ -97,6 +98,9 @@ class ReplicaStatus(Document):
     backend: Backend = Field(default=Backend.TRAINING_JOB, description="where its jobs run")
     cluster: ClusterJob | None = Field(
         default=None, description="of a job on a cluster: where it is, its instances and its restarts by the operator"
+    )
+    where: Where | None = Field(
+        default=None, description="of a run with `places`: where the latest attempt runs, and why there"
     )
     seat: SeatState | None = Field(default=None, description="of an elastic run: where the replica's seat stands")
     ends: tuple[FailureClass | None, ...] = Field(
@@ -294,7 +298,7 @@ def run_status(seen: Observation) -> RunStatus:
         page=seen.page,
         model=seen.result.model if seen.result else None,
         findings=_findings(seen),
-        remarks=tuple(_remarks(seen)),
+        remarks=(*_remarks(seen), *_may_run(attempts)),
         time=_time(seen, attempts),
         failures=failed_attempts(run_name(seen.run), attempts),
         warm_pools=kept_pools(attempts, seen.now, listed=seen.warm_pools),
@@ -379,6 +383,17 @@ def _speed(seen: Observation, state: RunState) -> _Speed:
     return _Speed(pace.samples_per_second, ends_at=None if end is None else timestamps.text(end))
 
 
+def _may_run(attempts: Mapping[int, Sequence[Attempt]]) -> Iterator[str]:
+    """What may still run in places that did not answer."""
+    for rank, own in sorted(attempts.items()):
+        for where in (attempt.where for attempt in own):
+            if where is not None and where.may_run:
+                yield (
+                    f"A job of replica {rank} may still run in {where.place}, which has not answered since "
+                    f"{where.silent_since}: it is stopped once the place answers."
+                )
+
+
 def _remarks(seen: Observation) -> Iterator[str]:
     commits = seen.progress.unreadable
     if commits:
@@ -434,6 +449,7 @@ def _of_attempts(attempts: Sequence[Attempt], decision: Decision | None) -> dict
         "secondary": latest.secondary,
         "since": latest.ended_at or (latest.history[-1].at if latest.history else latest.launched_at),
         "reason": latest.reason,
+        "where": latest.where,
         "rerun_follows": follows,
         "waiting_for": latest.failure_class if follows and not latest.was_created else None,
         "message": latest.history[-1].message if latest.history and not has_ended(latest) else "",

@@ -46,7 +46,7 @@ class ReplicaLine:
     values: tuple[str, ...] = ()
     """Of a sweep: the replica's own values."""
     place: str = ""
-    """The cluster of its jobs; of training jobs none."""
+    """Where its jobs are: the cluster, or the place of a run with places; of other training jobs none."""
 
     @classmethod
     def of(cls, replica: ReplicaStatus, state: RunState) -> ReplicaLine:
@@ -63,8 +63,14 @@ class ReplicaLine:
             or (replica.status in {JobStatus.FAILED, JobStatus.STOPPED} and replica.seat not in _AWAY)
             or replica.secondary in _PAUSES,
             values=tuple(map(value_text, replica.values.values())),
-            place="" if replica.cluster is None else replica.cluster.cluster or "cluster",
+            place=_place(replica),
         )
+
+
+def _place(replica: ReplicaStatus) -> str:
+    if replica.cluster is not None:
+        return replica.cluster.cluster or "cluster"
+    return "" if replica.where is None else replica.where.shown
 
 
 def status_word(replica: ReplicaStatus) -> str:

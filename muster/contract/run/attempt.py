@@ -12,6 +12,7 @@ from muster.contract.document import StoredPart, else_unknown
 from muster.contract.exits import read_exit
 from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.job_details import JobDetails
+from muster.contract.run.where import Where
 from muster.contract.spec.watch_rules import Rule
 from muster.contract.timestamps import Timestamp
 
@@ -59,6 +60,7 @@ class Attempt(StoredPart):
         default=None, description="what the spec has asked SageMaker for; none where nothing, or it is not known"
     )
     cluster: ClusterJob | None = Field(default=None, description="of a job on a cluster; none for a training job")
+    where: Where | None = Field(default=None, description="of a run with `places`; none: the stack's own region")
     last_lines: tuple[str, ...] = Field(
         default=(), description="the last lines of its log, for some of the attempts that failed"
     )
@@ -87,6 +89,7 @@ class Attempt(StoredPart):
                 "secondary": end.secondary,
                 "failure_class": classify_end(end, stopping=stopping),
                 "reason": explained(end),
+                "where": self.where and self.where.model_copy(update={"may_run": False}),
             }
         )
 

@@ -15,6 +15,7 @@ from urllib.parse import quote, quote_plus
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.where import Where
 from muster.contract.spec.secret_references import is_reference
 from muster.contract.text import shortened
 
@@ -41,6 +42,7 @@ class Unread(NamedTuple):
     rank: int
     attempt: int
     job: str
+    where: Where | None = None
 
 
 def is_explained_by_log(attempt: Attempt) -> bool:
@@ -55,7 +57,7 @@ def to_read(attempts: Mapping[int, Sequence[Attempt]], most: int = ATTEMPTS_READ
         failed = [one for one in attempts[rank] if is_explained_by_log(one)]
         for age, one in enumerate(reversed(failed)):
             if not one.last_lines:
-                found.append((age, Unread(rank, one.attempt, one.job)))
+                found.append((age, Unread(rank, one.attempt, one.job, one.where)))
     found.sort(key=lambda item: item[0])
     return [unread for _, unread in found[:most]]
 

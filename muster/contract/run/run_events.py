@@ -76,6 +76,8 @@ class ReplicaLaunched(RunEvent):
     attempt: int = Field(description="which of its attempts, from 1")
     job: str = Field(description="the job's name")
     cluster: str | None = Field(default=None, description="the HyperPod cluster; none for a training job")
+    place: str | None = Field(default=None, description="of a run with `places`: where the job is")
+    why: str | None = Field(default=None, description="of a run with `places`: why it is there")
 
 
 class ReplicaRerun(RunEvent):

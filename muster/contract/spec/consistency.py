@@ -8,6 +8,7 @@ from dataclasses import replace
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.backend_rules import backend_problems
 from muster.contract.spec.hook import OWN_LOOP, hook_problems
+from muster.contract.spec.place_rules import place_problems
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
 from muster.contract.spec.recipe_reference import RECIPE_CHANNEL
@@ -50,6 +51,7 @@ def inconsistencies(spec: SpecFields) -> Iterator[Problem]:
             yield StatedProblem(f"tags.{key}", "this key is reserved", remedy)
     yield from _override_problems(spec)
     yield from backend_problems(spec)
+    yield from place_problems(spec)
 
 
 def _training_job_problems(spec: SpecFields) -> Iterator[Problem]:

@@ -13,6 +13,8 @@ from muster.contract.text import shortened
 
 # What the user's program reads: an ARN in it is the program's own affair.
 _OF_THE_PROGRAM = PROGRAM_FIELDS | {"tags"}
+# Each rung of a ladder is held to its own place (place_rules.py).
+_PASSED_OVER = _OF_THE_PROGRAM | {"places"}
 _ARN = re.compile(r"arn:([^:]+):([^:]*):([^:]*):([^:]*):.+", re.DOTALL)
 
 
@@ -24,7 +26,7 @@ def foreign_resources(document: object, here: Locality, place: str = "") -> Iter
     """
     if isinstance(document, Mapping):
         for name, value in document.items():
-            if name not in _OF_THE_PROGRAM:
+            if name not in _PASSED_OVER:
                 yield from foreign_resources(value, here, f"{place}.{name}" if place else str(name))
     elif isinstance(document, list | tuple):
         for position, value in enumerate(document):

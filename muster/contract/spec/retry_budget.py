@@ -62,6 +62,8 @@ RERUN_EVENTS_MAX = 15_000
 REARM_SECONDS = 15 * 60
 """How often the attempts of a run on clusters are re-armed: no event reports the end of a job there, and the replica's
 notice of it may be lost. After ten days it is once an hour."""
+PLACES_REARM_SECONDS = 5 * 60
+"""The same of a run with places: events of a place that is cut off do not come, and its replicas go elsewhere."""
 # A task that waits for its token has 6 events, a choice 2, a wait 2: one rerun, or one piece of a wait.
 STEP_EVENTS = 10
 # A Wait state cannot be interrupted, and stopping a run must not take as long as the longest rerun delay. So a long

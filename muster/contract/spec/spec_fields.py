@@ -13,6 +13,7 @@ from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.elastic import Elastic
 from muster.contract.spec.hook import HOOKED, Hook, hooked_kwargs, hooked_program
 from muster.contract.spec.metric_sinks import MetricSinks
+from muster.contract.spec.places import Places
 from muster.contract.spec.policies import ContinuationPolicy, OnEarlyFinish, OnReplicaFailure, Rendezvous
 from muster.contract.spec.recipe_reference import RecipeReference
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, Budget
@@ -78,6 +79,11 @@ class SpecFields(
     )
     elastic: Elastic | None = Field(
         default=None, description="how replicas come and go; its `min` and `start` may stand in `replicas`"
+    )
+    places: Places | None = Field(
+        default=None,
+        description="the regions and accounts in which replicas run: fixed shares such as `{oregon: 4, tokyo: 4}`, or "
+        "a ladder of what is tried one after the other; none: the stack's own region",
     )
     trainer: Annotated[
         str | None,
@@ -195,9 +201,22 @@ class SpecFields(
         return HOOKED, hooked_kwargs(self.hook, program, self.kwargs)
 
     @property
+    def instance_types(self) -> tuple[str, ...]:
+        """Every type on which a replica may run, the first choice first."""
+        own = super().instance_types
+        return own if self.places is None else self.places.instance_types(own)
+
+    @property
+    def alternatives(self) -> int:
+        """How many choices Muster tries one after the other: types, or the rungs of a ladder."""
+        rungs = 0 if self.places is None else len(self.places.ladder)
+        return rungs or super().alternatives
+
+    @property
     def has_spot(self) -> bool:
         """Whether some rank runs on spot instances."""
-        return self.spot or any(override.spot for override in self.overrides.values())
+        rungs = () if self.places is None else self.places.ladder
+        return self.spot or any(part.spot for part in (*self.overrides.values(), *rungs))
 
     @property
     def quorum(self) -> int:

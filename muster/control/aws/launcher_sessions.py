@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.exceptions import ClientError
 
@@ -17,10 +18,14 @@ from muster.contract.layout import s3_uri
 from muster.contract.run.plan import Plan
 from muster.contract.run.session_tags import TAG_LINEAGE, TAG_MODEL, TAG_RUN, model_tag
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
-from muster.control.aws.clients import Clients
 from muster.control.aws.sagemaker_jobs import TrainingJobs
 from muster.control.jobs import Jobs, LaunchRefusedError
 from muster.control.runtime import clock
+
+if TYPE_CHECKING:
+    from mypy_boto3_sagemaker import SageMakerClient
+    from mypy_boto3_sts import STSClient
+    from mypy_boto3_sts.type_defs import CredentialsTypeDef
 
 SESSION_SECONDS = 3_600  # STS: a role that is assumed by another role's session lasts at most an hour
 # A session is replaced this long before its end: longer than a call of attempt lasts, with every retry.
@@ -28,9 +33,27 @@ RENEWAL = timedelta(minutes=10)
 _CACHED = 32
 
 
+NO_RUN = "-"
+"""In the tags of sessions that belong to no run: no run has such a name."""
+
+
+class SessionClients(Protocol):
+    """What opens sessions, and calls SageMaker in them."""
+
+    @property
+    def sts(self) -> STSClient:
+        """STS, at home."""
+
+    def sagemaker_in(self, credentials: CredentialsTypeDef) -> SageMakerClient:
+        """SageMaker in a session."""
+
+
 @dataclass(frozen=True)
-class _Session:
-    jobs: Jobs
+class Session:
+    """A session of the role."""
+
+    sagemaker: SageMakerClient
+    credentials: CredentialsTypeDef
     ends_at: datetime
 
 
@@ -49,11 +72,13 @@ def session_tags(plan: Plan) -> dict[str, str]:
 class Launcher:
     """Sessions of the launcher role. A warm function keeps the session of a run until shortly before its end."""
 
-    def __init__(self, clients: Clients, role_arn: str, job_prefix: str) -> None:
+    def __init__(self, clients: SessionClients, role_arn: str, job_prefix: str, external_id: str | None = None) -> None:
+        """`external_id`: what the role of another place asks for."""
         self._clients = clients
         self._role_arn = role_arn
         self._job_prefix = job_prefix
-        self._sessions: dict[str, _Session] = {}
+        self._external: dict[str, Any] = {} if external_id is None else {"ExternalId": external_id}
+        self._sessions: dict[str, Session] = {}
 
     def jobs(self, plan: Plan) -> Jobs:
         """Training jobs as the launcher role creates them for this run.
@@ -62,24 +87,44 @@ class Launcher:
             LaunchRefusedError: STS refused the session.
             ClientError: STS throttled the call, or failed.
         """
-        tags = session_tags(plan)
+        return TrainingJobs(self.session_of(plan).sagemaker)
+
+    def session_of(self, plan: Plan) -> Session:
+        """The session in which jobs of a run are created. Errors as for `jobs`."""
         # One plan for each run: its tags are always the same.
-        session = self._sessions.get(plan.run)
+        return self._session(plan.run, session_tags(plan))
+
+    def session_of_no_run(self, *, tagged: bool) -> Session:
+        """A session for what needs no run; `tagged`, where the role asks for tags, with those that no run has.
+
+        Raises:
+            ClientError: STS refused the session, throttled the call, or failed.
+        """
+        try:
+            return self._session(NO_RUN, {TAG_LINEAGE: NO_RUN, TAG_RUN: NO_RUN} if tagged else {})
+        except LaunchRefusedError as error:
+            raise error.__cause__ or error from None
+
+    def _session(self, run: str, tags: Mapping[str, str]) -> Session:
+        session = self._sessions.get(run)
         if session is None or clock.utc_now() > session.ends_at - RENEWAL:
-            session = self._open(plan.run, tags)
+            session = self._open(run, tags)
             if len(self._sessions) >= _CACHED:
                 self._sessions.clear()
-            self._sessions[plan.run] = session
-        return session.jobs
+            self._sessions[run] = session
+        return session
 
-    def _open(self, run: str, tags: Mapping[str, str]) -> _Session:
+    def _open(self, run: str, tags: Mapping[str, str]) -> Session:
+        asked: dict[str, Any] = {**self._external}
+        if tags:
+            asked["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
         try:
             answer = self._clients.sts.assume_role(
                 RoleArn=self._role_arn,
                 # As CloudTrail shows it. STS: 2 to 64 characters.
                 RoleSessionName=f"{self._job_prefix}-{run}",
                 DurationSeconds=SESSION_SECONDS,
-                Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
+                **asked,
             )
         except ClientError as error:
             if is_transient(error):
@@ -88,4 +133,4 @@ class Launcher:
             reason = f"{code}: {error_message(error)} (the launcher role, in which jobs are created)"
             raise LaunchRefusedError(classify_request_error(code), reason) from error
         credentials = answer["Credentials"]
-        return _Session(TrainingJobs(self._clients.sagemaker_in(credentials)), credentials["Expiration"])
+        return Session(self._clients.sagemaker_in(credentials), credentials, credentials["Expiration"])

@@ -52,12 +52,17 @@ def _without_private_values(message: str) -> str:
 class TrainingJobs:
     """The training jobs of the account."""
 
-    noun, place = "training job", "SageMaker"
+    noun = "training job"
+    place = "SageMaker"
 
     def __init__(self, sagemaker: SageMakerClient) -> None:
-        self._sagemaker = sagemaker
+        self._opened = sagemaker
         self.patience = TimeBudget(-math.inf)
         """How long a throttled call is tried again, except `create`: the workflow waits for that at a lower cost."""
+
+    @property
+    def _sagemaker(self) -> SageMakerClient:
+        return self._opened
 
     def request(self, plan: Plan, rank: int, attempt: int, shortages: int) -> dict[str, JsonValue]:
         """The CreateTrainingJob request of an attempt."""

@@ -54,6 +54,8 @@ def announce_launch(bus: Bus, record: Record) -> None:
             attempt=attempt.attempt,
             job=attempt.job,
             cluster=None if attempt.cluster is None else attempt.cluster.cluster,
+            place=None if attempt.where is None else attempt.where.place,
+            why=None if attempt.where is None else attempt.where.why,
         )
     )
 

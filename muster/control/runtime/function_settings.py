@@ -32,6 +32,8 @@ class FunctionEnvironment(BaseModel):
     bus: Annotated[str, Field(min_length=1, max_length=256)]  # EventBridge: a bus's name has 1-256 characters
     max_concurrent_replicas: Annotated[int | None, Field(ge=1)] = None
     clusters: Annotated[Clusters, BeforeValidator(_read_clusters)] = Clusters()
+    places: str = ""
+    """Of a stack with places: the document that their option reads."""
 
 
 class PlanEnvironment(FunctionEnvironment):

@@ -32,7 +32,7 @@ function sought(text) {
     const ranges = wanted.split(",").map((part) => part.trim().split("-").map(Number)).filter(([first]) => !Number.isNaN(first));
     return (replica) => ranges.some(([first, last = first]) => first <= replica.rank && replica.rank <= last);
   }
-  const texts = (replica) => [replica.state, ...replica.attempts.flatMap((one) => [one.failure_class, one.reason, one.instance_type, one.cluster?.cluster])];
+  const texts = (replica) => [replica.state, ...replica.attempts.flatMap((one) => [one.failure_class, one.reason, one.instance_type, one.cluster?.cluster, one.where?.place])];
   return (replica) => texts(replica).some((one) => one?.toLowerCase().includes(wanted));
 }
 
@@ -209,7 +209,8 @@ class Timeline {
     const usd = usdOf(replica);
     const rate = model.rounds.pace?.by_rank?.[replica.rank] ?? null;
     const after = counted(replica.attempts.slice(0, -1).filter((attempt) => !hasLeft(model, attempt)).map((attempt) => attempt.failure_class ?? "unknown"));
-    const place = replica.attempts.findLast((attempt) => attempt.cluster)?.cluster.cluster;
+    const where = replica.attempts.at(-1)?.where;
+    const place = replica.attempts.findLast((attempt) => attempt.cluster)?.cluster.cluster ?? (where ? shownPlace(where) : undefined);
     const parts = segments(model, replica);
     const spent = totals(parts);
     const total = Object.values(spent).reduce((sum, one) => sum + one, 0);
@@ -225,7 +226,7 @@ class Timeline {
     const cell = (attributes, ...children) => el("td", { role: "cell", ...attributes }, ...children);
     const line = el("tr", { role: "row", "data-rank": replica.rank },
       cell({ class: "rank" }, el("button", { type: "button", "data-focus": `replica-${replica.rank}`, "aria-expanded": String(opened), "aria-label": `Replica ${replica.rank}, details`, onclick: toggle }, `${opened ? "▾" : "▸"} ${replica.rank}`)),
-      cell({}, el("span", { class: `state-${replica.state.replace(/\W/g, "")}` }, replica.state), place ? el("small", {}, `on ${place}`) : null, after ? el("small", {}, `rerun after ${after}`) : null),
+      cell({}, el("span", { class: `state-${replica.state.replace(/\W/g, "")}` }, replica.state), place ? el("small", {}, `${where ? "in" : "on"} ${place}`) : null, after ? el("small", {}, `rerun after ${after}`) : null),
       cell({ class: "time" }, canvas),
       cell({ class: "number" }, replica.round === undefined || replica.round === null ? "–" : String(replica.round), rate === null ? null : el("small", {}, `${short(rate)}/s`)),
       cell({ class: "number wide" }, known && total ? percent((spent.training ?? 0) / total) : "–"),
@@ -238,13 +239,14 @@ class Timeline {
   details(replica, spent) {
     const { model } = this;
     const link = (kind, name, text) => el("a", { href: model.job(kind, name), rel: "noreferrer", target: "_blank" }, text);
-    const links = ({ job, cluster }) => (cluster ? [link("cluster", cluster.cluster, "cluster"), " ", link("cluster_logs", cluster.cluster, "logs")] : [link("job", job, "job"), " ", link("logs", job, "logs")]);
+    // The console of another region, or account, is not linked.
+    const links = ({ job, cluster, where }) => (where && where.place !== "home" ? [where.may_run ? "may still run" : "–"] : cluster ? [link("cluster", cluster.cluster, "cluster"), " ", link("cluster_logs", cluster.cluster, "logs")] : [link("job", job, "job"), " ", link("logs", job, "logs")]);
     const rows = replica.attempts.map((attempt) => el("tr", {},
       el("td", {}, `attempt ${attempt.attempt}`),
       el("td", {}, `${attempt.ended_at ? attempt.status || "ended" : attempt.secondary || "started"}${attempt.failure_class ? `: ${attempt.failure_class}` : ""}`),
       el("td", {}, ...prose(attempt.reason || "–")),
       el("td", {}, attempt.launched_at ? `${clockTime(attempt.launched_at)}, ${duration(Math.max(0, (attempt.ended_at ? model.since(attempt.ended_at) : model.span) - model.since(attempt.launched_at)))}` : "–"),
-      el("td", {}, attempt.instance_type ?? "–", attempt.cluster ? el("small", {}, placeWords(attempt.cluster)) : null),
+      el("td", {}, attempt.instance_type ?? "–", attempt.cluster ? el("small", {}, placeWords(attempt.cluster)) : null, attempt.where ? el("small", {}, `in ${shownPlace(attempt.where)}: ${attempt.where.why}`) : null),
       el("td", {}, ...(hasJob(attempt) ? links(attempt) : ["no job"]))));
     const heads = ["attempt", "end", "reason", "time", "instance", "console"].map((name) => el("th", { scope: "col" }, name));
     const metrics = Object.entries(replica.metrics ?? {}).filter(([name]) => name !== "round").map(([name, value]) => `${name} ${short(value)}`);
@@ -337,6 +339,10 @@ class Timeline {
     this.draw();
     focusOn(`replica-${this.model.replicas[index].rank}`);
   }
+}
+
+function shownPlace({ place, spot }) {
+  return spot ? `${place}, spot` : place;
 }
 
 /** Where on a cluster a job is, and how the operator runs it. */

@@ -1,0 +1,107 @@
+"""The seam `control.placement`: the places beside the stack's own region, and which one an attempt gets.
+
+A place that does not answer costs its replicas time, and nobody else: what cannot be done there now is done when it
+answers again, and what may still run there is recorded (`Where.may_run`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from muster.contract.aws.partitions import Locality
+from muster.contract.errors import ConfigurationError, Problem
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.plan import Plan
+from muster.contract.run.where import Where
+from muster.contract.spec.spec import Spec
+from muster.control.aws.clients import Clients
+from muster.control.jobs import Jobs
+from muster.control.runtime.clock import TimeBudget
+from muster.control.runtime.function_settings import FunctionEnvironment
+
+if TYPE_CHECKING:
+    from muster.control.active_run import ActiveReplica, ActiveRun
+    from muster.control.aws.store import DocumentStore
+
+
+class Placement(ABC):
+    """The places of a stack, for one function. Each imports what a call needs."""
+
+    patience: TimeBudget
+    """How long throttled calls are tried again."""
+
+    @abstractmethod
+    def problems(self, spec: Spec, home: Locality) -> list[Problem]:
+        """Why a run with this spec cannot have its places."""
+
+    @abstractmethod
+    def choose(self, replica: ActiveReplica, before: Sequence[Attempt]) -> Where:
+        """Where the attempt that follows `before` goes."""
+
+    @abstractmethod
+    def instance_type(self, replica: ActiveReplica, where: Where, before: Sequence[Attempt]) -> str | None:
+        """The type to request there; None where SageMaker chooses."""
+
+    @abstractmethod
+    def request(self, plan: Plan, rank: int, attempts: Sequence[Attempt]) -> dict[str, JsonValue]:
+        """The request for the last of `attempts`, in its place."""
+
+    @abstractmethod
+    def launching(self, run: ActiveRun, rank: int, place: str) -> Jobs:
+        """The jobs of a place in a session of this run, for `create` alone; what a job reads there is there now.
+
+        Raises:
+            PlaceSilentError: the place does not answer.
+        """
+
+    @abstractmethod
+    def jobs(self, place: str) -> Jobs:
+        """The jobs of a place beside home, always as the same object. Every call may raise PlaceSilentError."""
+
+    @abstractmethod
+    def every(self) -> list[Jobs]:
+        """Those of all places of the stack."""
+
+    @abstractmethod
+    def is_of(self, place: str, account: str, region: str) -> bool:
+        """Whether an event of this account and region comes from a place."""
+
+    @abstractmethod
+    def gives_up(self, replica: ActiveReplica, current: Attempt) -> str | None:
+        """Why an attempt whose place does not answer is given up; None: its replica waits for the place."""
+
+    @abstractmethod
+    def store(self, place: str) -> DocumentStore:
+        """The bucket of a place."""
+
+    @abstractmethod
+    def last_lines(self, place: str, job: str, count: int) -> list[str]:
+        """The last `count` lines of a job's log."""
+
+
+@dataclass(frozen=True)
+class PlacementOffer:
+    """What the option offers. Opening it is cheap."""
+
+    open: Callable[[Clients, FunctionEnvironment], Placement]
+
+
+def opened_placement(clients: Clients, settings: FunctionEnvironment) -> Placement:
+    """The places of the function's stack.
+
+    Raises:
+        ConfigurationError: this installation of Muster lacks the option.
+    """
+    # Most runs are at home.
+    from muster.options import offers  # noqa: PLC0415
+
+    offer = next(offers("control.placement", PlacementOffer), None)
+    if offer is None:
+        message = "This installation of Muster has no places: deploy the stack with one that has them."
+        raise ConfigurationError(message)
+    return offer.open(clients, settings)

@@ -1,0 +1,146 @@
+"""The facts on which a replica's place depends, gathered from the roll-up, the commits and the price list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from muster.contract.aws.job_status import BEFORE_INSTANCE
+from muster.contract.errors import DocumentError
+from muster.contract.run.attempt import Attempt
+from muster.contract.run.commit import Commit, last_round
+from muster.contract.run.record import Next
+from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, shard_count
+from muster.contract.spec.places import Places, Rung
+from muster.contract.timestamps import seconds_between
+from muster.control.round_notes import last_commit
+from muster.control.runtime import clock
+from muster.control.runtime.function import logger
+from muster.control.runtime.parallel import in_parallel
+from muster.options.places.contract.ladder import Facts, RungState, leads_elsewhere, refusals_of, share, where
+
+if TYPE_CHECKING:
+    from muster.contract.run.where import Where
+    from muster.control.active_run import ActiveReplica, ActiveRun
+    from muster.options.places.control.place_clients import PlaceClients
+
+Price = Callable[[str, str], float | None]
+_PRICE_SECONDS = 3_600.0
+_prices: dict[tuple[str, str], tuple[float, float | None]] = {}
+"""By region and type, for a warm function: when it was asked for, and the answer."""
+
+
+def choose(replica: ActiveReplica, before: Sequence[Attempt], price: Price) -> Where:
+    """Where the attempt that follows `before` goes."""
+    spec = replica.run.plan.spec
+    places = spec.places or Places()
+    if places.shares:
+        return share(places, replica.rank, spot=replica.spec.spot)
+    return where(places, before, _facts(replica, places, price))
+
+
+def gives_up(replica: ActiveReplica, current: Attempt) -> str | None:
+    """Why an attempt is given up whose place does not answer: its replica has another place, and trains no more.
+
+    That a control plane cannot be reached says nothing about the jobs behind it. So a replica that was in the last
+    round stays where it is.
+    """
+    places = replica.run.plan.spec.places or Places()
+    if current.where is None or not leads_elsewhere(places, current.where.place):
+        return None
+    if not current.has_proven_job:
+        return "the next rung is tried"
+    commit = _last_commit(replica.run)
+    if commit is None or replica.rank in commit.named or replica.rank in {one.rank for one in commit.finished}:
+        return None
+    return f"round {commit.round} was committed without it"
+
+
+def listed_price(clients: PlaceClients, region: str, instance_type: str) -> float | None:
+    """What AWS lists; None where it cannot be asked now: no cap holds a replica back without a price."""
+    known = _prices.get((region, instance_type))
+    if known is None or clock.monotonic() - known[0] > _PRICE_SECONDS:
+        try:
+            found = clients.usd_per_hour(region, instance_type)
+        except (BotoCoreError, ClientError):
+            logger.warning("the price is not known", extra={"region": region, "type": instance_type}, exc_info=True)
+            return None if known is None else known[1]
+        known = _prices[region, instance_type] = (clock.monotonic(), found)
+    return known[1]
+
+
+def _facts(replica: ActiveReplica, places: Places, price: Price) -> Facts:
+    run, spec = replica.run, replica.spec
+    others = [entry for entry in _entries(run) if entry.rank != replica.rank]
+    launched = {entry.rank for entry in others if not _waits(entry)}
+    commit = None if places.by_seconds is None else _last_commit(run)
+    now, until = clock.now(), None
+
+    def priced(rung: Rung) -> float | None:
+        kind = rung.instance_type or spec.instance_type
+        return None if rung.price_cap is None or kind is None else price(rung.place, kind)
+
+    if places.by_seconds is not None:
+        until = places.by_seconds - seconds_between(run.plan.created_at, now)
+    return Facts(
+        now=now,
+        rungs=[_state(number, others, places, priced) for number in range(len(places.ladder))],
+        waiting_before=sum(rank not in launched for rank in range(replica.rank)),
+        spot=spec.spot,
+        left_seconds=None if commit is None else _left(commit),
+        until_deadline=until,
+    )
+
+
+def _state(
+    number: int, entries: Iterable[ReplicaEntry], places: Places, priced: Callable[[Rung], float | None]
+) -> RungState:
+    """What the attempts of other replicas say about a rung."""
+    on_it = trying = 0
+    refused = served = None
+    for entry in entries:
+        refused_at = refusals_of(places.ladder, entry.attempts).get(number)
+        refused = max(refused or refused_at, refused_at) if refused_at else refused
+        for attempt in entry.attempts:
+            if attempt.where is None or attempt.where.rung != number or not attempt.where.launches:
+                continue
+            served_at = next((step.at for step in attempt.history if step.secondary not in BEFORE_INSTANCE), None)
+            served = max(served or served_at, served_at) if served_at else served
+            if attempt is entry.attempts[-1] and entry.decision is None:
+                on_it += 1
+                trying += served_at is None
+    return RungState(on_it, trying, refused, served, priced(places.ladder[number]))
+
+
+def _waits(entry: ReplicaEntry) -> bool:
+    """Whether a replica is about to be launched again."""
+    decision = entry.decision
+    return decision is not None and decision.next is Next.RERUN and not decision.parked
+
+
+def _entries(run: ActiveRun) -> list[ReplicaEntry]:
+    """The roll-up's entries: what is missing there is about to be launched."""
+    documents = run.documents
+
+    def read(number: int) -> tuple[ReplicaEntry, ...]:
+        try:
+            shard = documents.store.document(RollUpShard, documents.layout.roll_up_shard(number))
+        except DocumentError:
+            return ()
+        return () if shard is None else shard.replicas
+
+    shards = in_parallel(read, range(shard_count(run.plan.spec.replicas)))
+    return [entry for shard in shards for entry in shard]
+
+
+def _last_commit(run: ActiveRun) -> Commit | None:
+    commits = run.plan.shared_layout.commit
+    return last_commit(run, last_round(lambda number: run.documents.store.exists(commits(number))))
+
+
+def _left(commit: Commit) -> float | None:
+    if commit.pace is None or commit.expected_rounds is None:
+        return None
+    return max(0, commit.expected_rounds - commit.round) * commit.pace.round_seconds

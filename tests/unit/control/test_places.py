@@ -1,0 +1,369 @@
+"""Replicas in places: launched, found, stopped and looked for where they are."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.errors import SpecError
+from muster.contract.layout import RunLayout
+from muster.contract.run.result import ReplicaOutcome, Verdict
+from muster.control.active_run import ActiveRun
+from muster.control.attempt_request import Launch
+from muster.control.clear_up import ExecutionEnded, clear_up
+from muster.control.jobs import PlaceSilentError
+from muster.control.launch_failure import LaunchFailure, give_up_replica
+from muster.control.react import JobStateChange
+from muster.control.settle import finish_run
+from muster.control.stop import StillRunningError, StopRequest, stop_run
+from muster.control.sweep import SweepRequest, sweep
+from tests.memory import AwsError, Fault
+from tests.memory.harness import RUN, ControlHarness, budget
+from tests.memory.places import OUTPOSTS
+from tests.simulation.lives import commit, manifest_archive
+
+SHARES = {"replicas": 2, "places": {"oregon": 1, "tokyo": 1}}
+LADDER: dict[str, Any] = {
+    "replicas": 2,
+    "on_replica_failure": "continue",
+    "min_replicas": 1,
+    "places": {"ladder": [{"place": "oregon", "spot": True}, {"place": "tokyo", "instance_type": "ml.m5.xlarge"}]},
+}
+NO_QUOTA = AwsError("ResourceLimitExceeded", "The account-level service limit is 0 Instances")
+
+
+@pytest.fixture
+def placed() -> Iterator[ControlHarness]:
+    with ControlHarness(places=True).installed() as harness:
+        yield harness
+
+
+def launched(placed: ControlHarness, **fields: Any) -> ActiveRun:
+    run = placed.plan(**fields)
+    for rank in range(run.plan.spec.replicas):
+        assert placed.arm(rank) is Launch.CREATED
+    return run
+
+
+def jobs_in(placed: ControlHarness, name: str, *statuses: str) -> list[str]:
+    return placed.place(name).training.names(*statuses)
+
+
+def refuse_in(placed: ControlHarness, region: str, count: int | None = 1) -> None:
+    """The next jobs find no quota in a place."""
+    bucket = next(at.bucket for at in OUTPOSTS.values() if at.region == region)
+    output = f"s3://{bucket}/"
+    placed.cloud.calls.inject(
+        Fault(
+            "CreateTrainingJob",
+            NO_QUOTA,
+            when=lambda call: call.parameters["OutputDataConfig"]["S3OutputPath"].startswith(output),
+            count=count,
+        )
+    )
+
+
+# --- launching ------------------------------------------------------------------------------------
+
+
+def test_each_rank_of_a_share_is_launched_in_its_place_and_stays_there(placed: ControlHarness) -> None:
+    launched(placed, **SHARES, reruns={"infrastructure": {"max_reruns": 1}})
+    assert (jobs_in(placed, "oregon"), jobs_in(placed, "tokyo")) == ([placed.job(0)], [placed.job(1)])
+    placed.deliver()
+    placed.place("tokyo").training.fail(placed.job(1), "InternalServerError: broken")
+    placed.deliver()
+    assert placed.arm(1, 2) is Launch.CREATED
+    assert jobs_in(placed, "tokyo") == [placed.job(1), placed.job(1, 2)]
+    where = placed.record(1).current.where
+    assert where is not None
+    assert (where.place, where.why) == ("tokyo", "its share")
+
+
+def test_the_request_is_that_of_the_place_and_its_job_finds_there_what_it_reads(placed: ControlHarness) -> None:
+    source = f"source/{'a' * 64}.tar.gz"
+    placed.plane.store.create(source, b"archive")
+    image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.3"
+    placed.plan(replicas=1, places={"tokyo": 1}, image=image, source_dir=f"s3://bucket/{source}")
+    placed.arm()
+    tokyo = OUTPOSTS["tokyo"]
+    [request] = placed.cloud.calls.of("CreateTrainingJob")
+    variables = request["Environment"]
+    assert request["RoleArn"] == tokyo.replica_role_arn
+    assert request["AlgorithmSpecification"]["TrainingImage"].startswith("763104351884.dkr.ecr.ap-northeast-1.")
+    assert request["OutputDataConfig"]["S3OutputPath"] == f"s3://{tokyo.bucket}/output/{RUN}"
+    assert variables["MUSTER_PLACE"] == "tokyo"
+    assert variables["MUSTER_NEAR_URI"] == f"s3://{tokyo.bucket}/rendezvous/{RUN}/"
+    assert (variables["MUSTER_REGION"], variables["MUSTER_HOME_REGION"]) == ("ap-northeast-1", "us-east-1")
+    uris = [one["DataSource"]["S3DataSource"]["S3Uri"] for one in request["InputDataConfig"]]
+    there = placed.cloud.s3.objects(tokyo.bucket)
+    read = [*uris, variables["MUSTER_DOCUMENT"]]
+    assert all(uri.startswith(f"s3://{tokyo.bucket}/") for uri in read)
+    assert {uri.removeprefix(f"s3://{tokyo.bucket}/") for uri in read} == there.keys()
+    home = placed.cloud.s3.objects("bucket")
+    assert all(there[key].body == home[key].body for key in there)
+    assert placed.cloud.sts.creators[placed.job()]["MusterRun"] == RUN
+
+
+def test_a_place_that_is_not_deployed_and_what_only_home_has_are_refused_at_once(placed: ControlHarness) -> None:
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/one"
+    ladder = [{"place": "oregn"}, {"place": "oregon", "training_plan": plan}]
+    with pytest.raises(SpecError) as refused:
+        placed.plan(places={"ladder": ladder})
+    text = str(refused.value)
+    assert "places.ladder[0].place: found 'oregn'; places of the stack: home, oregon, tokyo" in text
+    assert "places.ladder[1].training_plan: found" in text
+    assert "in us-west-2" in text
+
+
+def test_a_replica_without_quota_is_launched_on_the_next_rung_at_once(placed: ControlHarness) -> None:
+    placed.plan(**LADDER)
+    refuse_in(placed, "us-west-2")
+    assert placed.arm(0) is Launch.CONCLUDED
+    assert placed.record(0).current.failure_class is FailureClass.QUOTA
+    decision = placed.record(0).decision
+    assert decision is not None
+    assert decision.delay_seconds == 0
+    assert placed.arm(0, 2) is Launch.CREATED
+    current = placed.record(0).current
+    assert current.where is not None
+    assert (current.where.place, current.where.rung, current.instance_type) == ("tokyo", 1, "ml.m5.xlarge")
+    assert current.where.why == "rung 0 (oregon) refused 0 s ago"
+    [_, request] = placed.cloud.calls.of("CreateTrainingJob")
+    assert request["ResourceConfig"]["InstanceType"] == "ml.m5.xlarge"
+    assert not request["EnableManagedSpotTraining"]
+
+
+def test_a_rung_above_its_price_cap_is_passed_over_and_no_rung_is_a_shortage(placed: ControlHarness) -> None:
+    placed.cloud.prices |= {("us-west-2", "ml.m5.large"): 0.2, ("ap-northeast-1", "ml.m5.large"): 0.1}
+    ladder = [{"place": "oregon", "price_cap": 0.15}, {"place": "tokyo", "price_cap": 0.15}]
+    placed.plan(replicas=1, places={"ladder": ladder})
+    assert placed.arm() is Launch.CREATED
+    where = placed.record().current.where
+    assert where is not None
+    assert (where.place, where.why) == (
+        "tokyo",
+        "rung 0 (oregon) costs $0.20 an hour, above its cap of $0.15",
+    )
+    placed.cloud.clock.sleep(3_601)
+    placed.cloud.prices["ap-northeast-1", "ml.m5.large"] = 0.3
+    placed.plan("two", replicas=1, places={"ladder": ladder})
+    assert placed.arm(run="two") is Launch.CONCLUDED
+    record = placed.record(run="two")
+    assert record.current.failure_class is FailureClass.CAPACITY
+    assert record.current.reason.startswith("no rung is open: rung 0 (oregon) costs $0.20")
+
+
+def test_no_more_replicas_are_on_a_rung_than_it_may_have_whatever_the_order(placed: ControlHarness) -> None:
+    ladder = [{"place": "oregon", "at_most": 1}, {"place": "tokyo"}]
+    placed.plan(replicas=3, places={"ladder": ladder})
+    for rank in (2, 0, 1):
+        placed.arm(rank)
+    assert (jobs_in(placed, "oregon"), len(jobs_in(placed, "tokyo"))) == ([placed.job(0)], 2)
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def test_only_events_of_the_attempts_place_count(placed: ControlHarness) -> None:
+    launched(placed, **SHARES)
+    placed.deliver()
+    placed.place("tokyo").training.fail(placed.job(1), "InternalServerError: broken")
+    event = placed.last_event(placed.job(1))
+    for origin in ({"account": "123456789012"}, {"region": "us-east-1"}):
+        forged = {"account": "210987654321", "region": "ap-northeast-1", "detail": event.model_dump(mode="json")}
+        change = JobStateChange.of({**forged, **origin})
+        assert placed.react(change).what == "dropped: the job does not belong to this run"
+    assert placed.record(1).decision is None
+    assert placed.react(event).what == "decided"
+
+
+def test_an_event_of_an_outpost_says_nothing_about_a_job_at_home(placed: ControlHarness) -> None:
+    placed.plan()
+    placed.arm()
+    placed.cloud.training.fail(placed.job(), "InternalServerError: broken")
+    event = placed.last_event(placed.job())
+    there = {"account": "210987654321", "region": "ap-northeast-1", "detail": event.model_dump(mode="json")}
+    assert placed.react(JobStateChange.of(there)).what == "dropped: the job does not belong to this run"
+
+
+def test_a_lost_event_of_a_place_is_found_by_the_re_arm(placed: ControlHarness) -> None:
+    launched(placed, **SHARES)
+    placed.deliver()
+    placed.place("tokyo").training.complete(placed.job(1))
+    placed.cloud.notifications.drain()
+    assert placed.arm(1) is Launch.CONCLUDED
+    assert placed.record(1).current.status == "Completed"
+
+
+# --- a place that does not answer ------------------------------------------------------------------
+
+
+def test_a_replica_whose_place_refuses_connections_goes_to_the_next_rung_at_once(placed: ControlHarness) -> None:
+    placed.plan(**LADDER)
+    placed.place("oregon").go_silent()
+    assert placed.arm(0) is Launch.CONCLUDED
+    assert placed.record(0).current.reason == "oregon (us-west-2) does not answer; the next rung is tried"
+    assert placed.arm(0, 2) is Launch.CREATED
+    assert jobs_in(placed, "tokyo") == [placed.job(0, 2)]
+
+
+def test_a_replica_with_a_share_waits_for_its_place(placed: ControlHarness) -> None:
+    placed.plan(**SHARES)
+    placed.place("oregon").go_silent()
+    assert placed.arm(0) is Launch.SILENT
+    placed.place("oregon").answer_again()
+    placed.cloud.clock.sleep(300)
+    assert placed.arm(0) is Launch.CREATED
+
+
+def test_a_launch_that_may_have_come_through_is_tried_again_before_it_is_given_up(placed: ControlHarness) -> None:
+    placed.plan(**LADDER)
+    placed.place("oregon").answers_nothing = True
+    placed.cloud.calls.inject(
+        Fault("CreateTrainingJob", AwsError("InternalFailure", "", 500), after_effect=True),
+    )
+    with pytest.raises(PlaceSilentError):
+        placed.arm(0)
+    placed.place("oregon").go_silent()
+    placed.cloud.clock.sleep(30)
+    assert placed.arm(0) is Launch.CONCLUDED
+    left = placed.record(0).current
+    assert left.where is not None
+    assert left.where.may_run
+    placed.arm(0, 2)
+    assert jobs_in(placed, "tokyo") == [placed.job(0, 2)]
+    placed.cloud.clock.sleep(30)
+    placed.place("oregon").answer_again()
+    assert jobs_in(placed, "oregon", "InProgress") == [placed.job(0)]
+    placed.arm(0, 2)  # a re-arm of the attempt that trains now
+    assert jobs_in(placed, "oregon", "InProgress") == []
+    found = placed.record(0).attempts[0].where
+    assert found is not None
+    assert not found.may_run
+
+
+def _dark(placed: ControlHarness) -> ActiveRun:
+    """Rank 0 trains in oregon, which falls silent, rank 1 in tokyo; round 1 was committed by rank 0 alone."""
+    run = placed.plan(**{**LADDER, "places": {"ladder": [*LADDER["places"]["ladder"], {"place": "home"}]}})
+    for rank in range(2):
+        placed.arm(rank)
+        placed.place("oregon").training.train(placed.job(rank))
+    placed.deliver()
+    placed.place("oregon").go_silent()
+    return run
+
+
+def test_a_replica_that_is_in_no_round_leaves_its_silent_place(placed: ControlHarness) -> None:
+    run = _dark(placed)
+    assert placed.arm(1) is Launch.SILENT  # nothing says that it trains no more
+    placed.plane.store.create(RunLayout(RUN).commit(1), commit(RUN))
+    placed.cloud.clock.sleep(300)
+    assert placed.arm(0) is Launch.SILENT  # it was in the last round
+    assert placed.arm(1) is Launch.CONCLUDED
+    left = placed.record(1).current
+    assert (left.failure_class, left.reason) == (
+        FailureClass.INFRASTRUCTURE,
+        "oregon (us-west-2) does not answer; round 1 was committed without it",
+    )
+    assert placed.arm(1, 2) is Launch.CREATED
+    assert jobs_in(placed, "tokyo") == [placed.job(1, 2)]
+    assert run.plan.run == RUN
+
+
+def test_a_job_that_was_left_behind_is_stopped_by_its_event_when_its_place_answers(placed: ControlHarness) -> None:
+    _dark(placed)
+    placed.plane.store.create(RunLayout(RUN).commit(1), commit(RUN))
+    placed.arm(1)
+    placed.arm(1, 2)
+    placed.place("oregon").training.say(placed.job(1), "still training")
+    placed.cloud.clock.sleep(60)
+    placed.place("oregon").answer_again()
+    assert "InProgress/Training, stopped: its place did not answer" in placed.deliver()
+    assert jobs_in(placed, "oregon", "Stopping") == [placed.job(1)]
+    placed.cloud.clock.sleep(120)
+    assert "noted: Stopped, of a job whose place did not answer" in placed.deliver()
+    first = placed.record(1).attempts[0]
+    assert first.where is not None
+    assert (first.where.may_run, first.failure_class) == (False, FailureClass.INFRASTRUCTURE)
+    assert placed.record(1).current.attempt == 2
+
+
+def test_a_cancel_reaches_the_other_places_and_the_silent_one_when_it_answers(placed: ControlHarness) -> None:
+    run = launched(placed, **SHARES)
+    placed.deliver()
+    placed.place("tokyo").go_silent()
+    placed.cloud.client("stepfunctions").stop_execution(executionArn=run.plan.execution_arn)
+    ended = ExecutionEnded(
+        execution_arn=run.plan.execution_arn, name=RUN, status="ABORTED", started_at=run.plan.created_at
+    )
+    with pytest.raises(StillRunningError, match=r"tokyo .* does not answer: jobs of one may still run there"):
+        clear_up(placed.plane, run, ended, budget())
+    assert jobs_in(placed, "oregon", "InProgress") == []
+    result = placed.result()
+    assert result is not None
+    assert result.verdict is Verdict.STOPPED
+    [near, far] = result.replicas
+    assert (near.outcome, far.outcome) == (ReplicaOutcome.STOPPED, ReplicaOutcome.STOPPED)
+    assert far.attempts[-1].where is not None
+    assert far.attempts[-1].where.may_run
+    record = placed.record(1).current.where
+    assert record is not None
+    assert record.may_run
+    placed.cloud.clock.sleep(3_600)
+    swept = sweep(placed.plane, placed.executions, SweepRequest(), budget())
+    assert any("tokyo" in error for error in swept.errors)
+    placed.place("tokyo").answer_again()
+    placed.cloud.clock.sleep(3_600)
+    swept = sweep(placed.plane, placed.executions, SweepRequest(), budget())
+    assert (swept.errors, swept.settled) == ((), (RUN,))
+    assert jobs_in(placed, "tokyo", "InProgress") == []
+
+
+def test_a_run_that_stops_while_a_place_is_silent_does_not_wait_for_it(placed: ControlHarness) -> None:
+    run = launched(placed, **SHARES)
+    placed.deliver()
+    placed.place("tokyo").go_silent()
+    with pytest.raises(PlaceSilentError):
+        stop_run(placed.plane, StopRequest(run=RUN, reason="lost"), budget())
+    assert placed.arm(1) is Launch.CONCLUDED
+    assert placed.record(1).current.failure_class is FailureClass.STOPPED_BY_MUSTER
+    finished = finish_run(placed.plane, run, budget())
+    assert any("tokyo" in step for step in finished.left)
+    placed.place("tokyo").answer_again()
+    placed.cloud.clock.sleep(3_600)
+    placed.cloud.workflow.fail(RUN, "States.TaskFailed", "")
+    assert sweep(placed.plane, placed.executions, SweepRequest(), budget()).errors == ()
+    assert jobs_in(placed, "tokyo", "InProgress") == []
+
+
+def test_a_replica_that_could_not_be_launched_is_lost_though_its_place_is_silent(placed: ControlHarness) -> None:
+    placed.plan(**SHARES)
+    placed.place("oregon").go_silent()
+    placed.arm(0)
+    with suppress(PlaceSilentError):
+        give_up_replica(placed.plane, LaunchFailure(run=RUN, rank=0, attempt=1, reason="it failed for hours"))
+    decision = placed.record(0).decision
+    assert decision is not None
+    assert decision.lost
+
+
+def test_orphans_in_a_place_are_stopped(placed: ControlHarness) -> None:
+    launched(placed, **SHARES)
+    placed.cloud.workflow.succeed(RUN, {})
+    placed.cloud.clock.sleep(3_600)
+    swept = sweep(placed.plane, placed.executions, SweepRequest(), budget())
+    assert set(swept.stopped) == {placed.job(0), placed.job(1)}
+    assert jobs_in(placed, "oregon", "InProgress") == jobs_in(placed, "tokyo", "InProgress") == []
+
+
+def test_the_manifest_of_a_job_is_read_in_its_place(placed: ControlHarness) -> None:
+    run = launched(placed, **{**SHARES, "replicas": 1, "places": {"tokyo": 1}})
+    tokyo = placed.place("tokyo")
+    key = f"output/{RUN}/{placed.job()}/output/output.tar.gz"
+    placed.cloud.s3.operations["PutObject"].effect({"Bucket": tokyo.at.bucket, "Key": key, "Body": manifest_archive()})
+    tokyo.training.complete(placed.job())
+    placed.deliver()
+    [replica] = finish_run(placed.plane, run, budget()).result.replicas
+    assert (replica.outcome, replica.round, replica.problem) == (ReplicaOutcome.SUCCEEDED, 1, None)
