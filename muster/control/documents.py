@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from muster.contract.errors import DocumentError, MissingDocumentError
 from muster.contract.layout import RunLayout
@@ -34,6 +34,18 @@ class Updated(NamedTuple):
     record: Record | None
     written: bool
     before: Record | None = None
+
+
+class PlannedRun(Protocol):
+    """A run, for those who need no more than its plan and its documents."""
+
+    @property
+    def plan(self) -> Plan:
+        """Its plan."""
+
+    @property
+    def documents(self) -> RunDocuments:
+        """Its documents."""
 
 
 class RunDocuments:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import JsonValue
 
@@ -25,8 +25,24 @@ from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function_settings import FunctionEnvironment
 
 if TYPE_CHECKING:
-    from muster.control.active_run import ActiveReplica, ActiveRun
     from muster.control.aws.store import DocumentStore
+    from muster.control.documents import PlannedRun
+
+
+class PlacedReplica(Protocol):
+    """A replica that is given a place."""
+
+    @property
+    def run(self) -> PlannedRun:
+        """Its run."""
+
+    @property
+    def rank(self) -> int:
+        """Its rank."""
+
+    @property
+    def spec(self) -> Spec:
+        """The spec of its rank."""
 
 
 class Placement(ABC):
@@ -40,11 +56,11 @@ class Placement(ABC):
         """Why a run with this spec cannot have its places."""
 
     @abstractmethod
-    def choose(self, replica: ActiveReplica, before: Sequence[Attempt]) -> Where:
+    def choose(self, replica: PlacedReplica, before: Sequence[Attempt]) -> Where:
         """Where the attempt that follows `before` goes."""
 
     @abstractmethod
-    def instance_type(self, replica: ActiveReplica, where: Where, before: Sequence[Attempt]) -> str | None:
+    def instance_type(self, replica: PlacedReplica, where: Where, before: Sequence[Attempt]) -> str | None:
         """The type to request there; None where SageMaker chooses."""
 
     @abstractmethod
@@ -52,7 +68,7 @@ class Placement(ABC):
         """The request for the last of `attempts`, in its place."""
 
     @abstractmethod
-    def launching(self, run: ActiveRun, rank: int, place: str) -> Jobs:
+    def launching(self, run: PlannedRun, rank: int, place: str) -> Jobs:
         """The jobs of a place in a session of this run, for `create` alone; what a job reads there is there now.
 
         Raises:
@@ -72,7 +88,7 @@ class Placement(ABC):
         """Whether an event of this account and region comes from a place."""
 
     @abstractmethod
-    def gives_up(self, replica: ActiveReplica, current: Attempt) -> str | None:
+    def gives_up(self, replica: PlacedReplica, current: Attempt) -> str | None:
         """Why an attempt whose place does not answer is given up; None: its replica waits for the place."""
 
     @abstractmethod

@@ -13,14 +13,14 @@ from muster.contract.layout import RunLayout
 from muster.contract.run.commit import Commit, Finish, commit_bytes_max, parse_commit
 from muster.contract.run.finding import FINDING_BYTES_MAX, FINDINGS_READ_MAX, Finding, FindingDocument, is_finding
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Verdict
-from muster.control.active_run import ActiveRun
+from muster.control.documents import PlannedRun
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import in_parallel
 
 _NAMED_MAX = 3  # in the run's reason; the replicas themselves say the rest
 
 
-def last_commit(run: ActiveRun, rounds: int) -> Commit | None:
+def last_commit(run: PlannedRun, rounds: int) -> Commit | None:
     """The commit of the run's last round, `rounds`; None where there is none, or it cannot be read."""
     if not rounds:
         return None
@@ -69,7 +69,7 @@ def with_goal_note(reason: str, verdict: Verdict, last: Commit | None) -> str:
     return f"{reason}; the training ended with round {last.round:,} of the {expected:,} that its trainers expect"
 
 
-def find_findings(run: ActiveRun) -> tuple[Finding, ...]:
+def find_findings(run: PlannedRun) -> tuple[Finding, ...]:
     """The findings of this run, by round; those of many that come first in the bucket. Empty if they cannot be read."""
     try:
         return _read_findings(run)
@@ -78,7 +78,7 @@ def find_findings(run: ActiveRun) -> tuple[Finding, ...]:
         return ()
 
 
-def _read_findings(run: ActiveRun) -> tuple[Finding, ...]:
+def _read_findings(run: PlannedRun) -> tuple[Finding, ...]:
     plan = run.plan
     if not plan.spec.trains_apart:
         return _findings_at(run, plan.shared_layout, plan.spec.replicas)
@@ -87,7 +87,7 @@ def _read_findings(run: ActiveRun) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: finding.round)[:FINDINGS_READ_MAX])
 
 
-def _findings_at(run: ActiveRun, layout: RunLayout, replicas: int) -> tuple[Finding, ...]:
+def _findings_at(run: PlannedRun, layout: RunLayout, replicas: int) -> tuple[Finding, ...]:
     """Those that so many replicas, which train together, have written at `layout`."""
     store = run.documents.store
     listed = islice(store.keys(layout.findings), FINDINGS_READ_MAX)

@@ -45,7 +45,7 @@ OREGON, TOKYO = {"region": "us-west-2"}, {"region": "ap-northeast-1", "account":
 HERE = {"stack": {"account": HOME, "region": "us-east-1"}}
 AT_HOME = "arn:aws:s3:::<HomeBucket.Ref>"
 OWN = "arn:aws:s3:::BUCKET"
-OUTPOST = outpost("Muster", "muster", "aws", "tokyo", Place(region="ap-northeast-1", account=ELSEWHERE))
+OUTPOST = outpost("Muster", "muster", "aws", Place(name="tokyo", region="ap-northeast-1", account=ELSEWHERE))
 
 
 def refused(tables: Mapping[str, Any]) -> set[str]:
@@ -89,8 +89,12 @@ def test_a_stack_with_places_must_be_known_to_them() -> None:
 
 
 def test_names_fit_for_the_longest_settings() -> None:
-    longest = outpost("s" * 64, "p" * 11, "aws", "n" * PLACE_NAME_MAX, Place(region="ap-northeast-1", account=HOME))
-    other = outpost("s" * 63 + "t", "p" * 11, "aws", "n" * PLACE_NAME_MAX, Place(region="ap-northeast-1", account=HOME))
+    longest = outpost(
+        "s" * 64, "p" * 11, "aws", Place(name="n" * PLACE_NAME_MAX, region="ap-northeast-1", account=HOME)
+    )
+    other = outpost(
+        "s" * 63 + "t", "p" * 11, "aws", Place(name="n" * PLACE_NAME_MAX, region="ap-northeast-1", account=HOME)
+    )
     TypeAdapter(PlaceName).validate_python(longest.name)
     assert len(longest.bucket) <= BUCKET_NAME_MAX
     for arn in (longest.launcher_role_arn, longest.replica_role_arn):

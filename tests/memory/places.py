@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tests.memory.cloud import MemoryCloud
 
 STACK, PREFIX = "stack", "muster"
-ADDRESSES = {
-    "oregon": Place(region="us-west-2", account="123456789012"),
-    "tokyo": Place(region="ap-northeast-1", account="210987654321"),
-}
+ADDRESSES = (
+    Place(name="oregon", region="us-west-2", account="123456789012"),
+    Place(name="tokyo", region="ap-northeast-1", account="210987654321"),
+)
 PLACES = DeployedPlaces(stack=STACK, job_prefix=PREFIX, places=ADDRESSES)
 OUTPOSTS = PLACES.outposts("aws")
 

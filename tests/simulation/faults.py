@@ -38,6 +38,9 @@ NO_QUOTA = AwsError("ResourceLimitExceeded", "The account-level service limit is
 # How often a kind of fault befalls a call, in a schedule that has it.
 _RATES = (0.002, 0.01, 0.03)
 
+CONNECT_SECONDS = 9.0
+"""For how long a call waits for a place that is silent: three tries."""
+
 
 @dataclass(frozen=True)
 class Storm:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tests.simulation.simulated_aws import SimulatedCloud
     from tests.simulation.world import World
 
-CONNECT_SECONDS = 9.0
-"""For how long a call waits for a place that is silent: three tries."""
 CALLED_BACK_SECONDS = 30 * 60.0
 _SILENT_AT = (100.0, 0.0, 30.0, 60.0, 200.0, 340.0, 400.0)
 _SILENT_SECONDS = (300.0, 20.0, 700.0, 2_000.0, 10_000.0)

@@ -29,9 +29,8 @@ from tests.memory.clock import VirtualClock
 from tests.memory.cloud import MemoryCloud
 from tests.memory.kubernetes import failure, operation
 from tests.memory.plain_data import copied
-from tests.simulation.faults import NOTHING, Faults
+from tests.simulation.faults import CONNECT_SECONDS, NOTHING, Faults
 from tests.simulation.kernel import START, Kernel
-from tests.simulation.places import CONNECT_SECONDS
 
 R = TypeVar("R")
 

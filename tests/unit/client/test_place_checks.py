@@ -3,7 +3,7 @@
 from muster.options.places.client.checks import outpost_problems
 from muster.options.places.contract.outposts import Place, outpost
 
-ONE = outpost("Muster", "muster", "aws", "oregon", Place(region="us-west-2", account="123456789012"))
+ONE = outpost("Muster", "muster", "aws", Place(name="oregon", region="us-west-2", account="123456789012"))
 KNOWN = {"Home": "arn:home", "JobPrefix": "muster", "Version": "0.2.0"}
 RIGHT = {**KNOWN, "ExternalId": ONE.external_id, "BucketName": ONE.bucket}
 

@@ -30,7 +30,7 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.replica.wire.headers import roster_digest
 
 SAMPLES = Path(__file__).parent / "stored"
-OF_OPTIONS = {"elastic": "contract", "hyperpod": "contract", "tiers": "replica"}
+OF_OPTIONS = {"elastic": "contract", "hyperpod": "contract", "places": "contract", "tiers": "replica"}
 ROOMS = (
     *(muster.contract.run, muster.contract.spec, muster.replica.rounds, muster.replica.store, muster.replica.wire),
     *(

@@ -70,4 +70,4 @@ def _outpost(plan: Plan, name: str, known: KnownPlace | None) -> Outpost:
     prefix = plan.place.job_prefix
     if known is None:
         return Outpost(name, f"<region of {name}>", "", f"<bucket of {name}>", "", f"<role of {name}>", "")
-    return outpost("<stack>", prefix, _PARTITION, name, known.region, known.account)
+    return outpost("<stack>", prefix, _PARTITION, Place(name=name, region=known.region, account=known.account))

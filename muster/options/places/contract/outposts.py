@@ -7,7 +7,6 @@ of places that do not exist yet, and those of a place the roles of home.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import Field
@@ -48,24 +47,25 @@ class Outpost:
 class Place(StoredPart):
     """Where a place is."""
 
+    name: PlaceName
     region: str
     account: str
 
 
-def outpost(stack: str, job_prefix: str, partition: str, name: str, place: Place) -> Outpost:
-    """The place `name` of the stack `stack`."""
+def outpost(stack: str, job_prefix: str, partition: str, place: Place) -> Outpost:
+    """What the stack `stack` has in `place`."""
 
     def role(kind: str) -> str:
-        return f"arn:{partition}:iam::{place.account}:role/{role_name(stack, name, kind)}"
+        return f"arn:{partition}:iam::{place.account}:role/{role_name(stack, place.name, kind)}"
 
     return Outpost(
-        name=name,
+        name=place.name,
         region=place.region,
         account=place.account,
-        bucket=_cut(f"{job_prefix.lower()}-{name}-{place.account}-{place.region}", "", BUCKET_NAME_MAX),
+        bucket=_cut(f"{job_prefix.lower()}-{place.name}-{place.account}-{place.region}", "", BUCKET_NAME_MAX),
         launcher_role_arn=role("launcher"),
         replica_role_arn=role("replica"),
-        external_id=f"{stack}/{job_prefix}/{name}",
+        external_id=f"{stack}/{job_prefix}/{place.name}",
     )
 
 
@@ -102,11 +102,8 @@ class DeployedPlaces(StoredDocument):
 
     stack: str
     job_prefix: str = Field(max_length=PREFIX_MAX)
-    places: Mapping[PlaceName, Place] = Field(max_length=PLACES_MAX)
+    places: tuple[Place, ...] = Field(max_length=PLACES_MAX)
 
     def outposts(self, partition: str) -> dict[str, Outpost]:
         """What is in each place, by its name."""
-        return {
-            name: outpost(self.stack, self.job_prefix, partition, name, place)
-            for name, place in sorted(self.places.items())
-        }
+        return {place.name: outpost(self.stack, self.job_prefix, partition, place) for place in self.places}

@@ -23,7 +23,8 @@ from muster.options.places.contract.ladder import Facts, RungState, leads_elsewh
 
 if TYPE_CHECKING:
     from muster.contract.run.where import Where
-    from muster.control.active_run import ActiveReplica, ActiveRun
+    from muster.control.documents import PlannedRun
+    from muster.control.placement import PlacedReplica
     from muster.options.places.control.place_clients import PlaceClients
 
 Price = Callable[[str, str], float | None]
@@ -32,7 +33,7 @@ _prices: dict[tuple[str, str], tuple[float, float | None]] = {}
 """By region and type, for a warm function: when it was asked for, and the answer."""
 
 
-def choose(replica: ActiveReplica, before: Sequence[Attempt], price: Price) -> Where:
+def choose(replica: PlacedReplica, before: Sequence[Attempt], price: Price) -> Where:
     """Where the attempt that follows `before` goes."""
     spec = replica.run.plan.spec
     places = spec.places or Places()
@@ -41,7 +42,7 @@ def choose(replica: ActiveReplica, before: Sequence[Attempt], price: Price) -> W
     return where(places, before, _facts(replica, places, price))
 
 
-def gives_up(replica: ActiveReplica, current: Attempt) -> str | None:
+def gives_up(replica: PlacedReplica, current: Attempt) -> str | None:
     """Why an attempt is given up whose place does not answer: its replica has another place, and trains no more.
 
     That a control plane cannot be reached says nothing about the jobs behind it. So a replica that was in the last
@@ -71,7 +72,7 @@ def listed_price(clients: PlaceClients, region: str, instance_type: str) -> floa
     return known[1]
 
 
-def _facts(replica: ActiveReplica, places: Places, price: Price) -> Facts:
+def _facts(replica: PlacedReplica, places: Places, price: Price) -> Facts:
     run, spec = replica.run, replica.spec
     others = [entry for entry in _entries(run) if entry.rank != replica.rank]
     launched = {entry.rank for entry in others if not _waits(entry)}
@@ -120,7 +121,7 @@ def _waits(entry: ReplicaEntry) -> bool:
     return decision is not None and decision.next is Next.RERUN and not decision.parked
 
 
-def _entries(run: ActiveRun) -> list[ReplicaEntry]:
+def _entries(run: PlannedRun) -> list[ReplicaEntry]:
     """The roll-up's entries: what is missing there is about to be launched."""
     documents = run.documents
 
@@ -135,7 +136,7 @@ def _entries(run: ActiveRun) -> list[ReplicaEntry]:
     return [entry for shard in shards for entry in shard]
 
 
-def _last_commit(run: ActiveRun) -> Commit | None:
+def _last_commit(run: PlannedRun) -> Commit | None:
     commits = run.plan.shared_layout.commit
     return last_commit(run, last_round(lambda number: run.documents.store.exists(commits(number))))
 

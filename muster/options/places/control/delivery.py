@@ -8,13 +8,13 @@ from muster.control.replica_package import keep
 from muster.options.places.contract.placed_request import delivered
 
 if TYPE_CHECKING:
-    from muster.control.active_run import ActiveRun
     from muster.control.aws.store import DocumentStore
-    from muster.options.places.control.placement import OpenPlace
+    from muster.control.documents import PlannedRun
+    from muster.options.places.control.place_clients import Silence
 
 
-def deliver(run: ActiveRun, rank: int, place: OpenPlace) -> None:
-    """Copy the run document, the source code, the package and the recipe, unless they are there. Idempotent.
+def deliver(run: PlannedRun, rank: int, there: DocumentStore, silence: Silence) -> None:
+    """Copy the run document, the source code, the package and the recipe `there`, unless they are. Idempotent.
 
     Raises:
         PlaceSilentError: the place does not answer.
@@ -23,8 +23,7 @@ def deliver(run: ActiveRun, rank: int, place: OpenPlace) -> None:
     home = run.documents.store
     keys += [key for folder in folders for key in home.keys(folder)]
     # The run document comes last: where it is, the rest is, too.
-    there = place.store(run.plan)
-    place.silence.call(lambda: _copy(home, there, keys, documents))
+    silence.call(lambda: _copy(home, there, keys, documents))
 
 
 def _copy(home: DocumentStore, there: DocumentStore, keys: list[str], documents: dict[str, bytes]) -> None:

@@ -11,7 +11,7 @@ from muster.contract.run.attempt import requested_type
 from muster.contract.spec.place_rules import deployment_problems
 from muster.control.aws.sagemaker_jobs import TrainingJobs, last_lines
 from muster.control.jobs import PlaceSilentError
-from muster.control.placement import Placement, PlacementOffer
+from muster.control.placement import PlacedReplica, Placement, PlacementOffer
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function_settings import AttemptEnvironment
 from muster.options.places.contract.outposts import ENV_PLACES, DeployedPlaces
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from muster.contract.run.plan import Plan
     from muster.contract.run.where import Where
     from muster.contract.spec.spec import Spec
-    from muster.control.active_run import ActiveReplica, ActiveRun
     from muster.control.aws.clients import Clients
     from muster.control.aws.launcher_sessions import Launcher, Session
     from muster.control.aws.store import DocumentStore
+    from muster.control.documents import PlannedRun
     from muster.control.jobs import Jobs
     from muster.control.runtime.function_settings import FunctionEnvironment
     from muster.options.places.contract.outposts import Outpost
@@ -177,13 +177,13 @@ class Outposts(Placement):
         deployed = {name: Locality(home.partition, at.region, at.account) for name, at in self._outposts.items()}
         return deployment_problems(spec, deployed, home)
 
-    def choose(self, replica: ActiveReplica, before: Sequence[Attempt]) -> Where:
+    def choose(self, replica: PlacedReplica, before: Sequence[Attempt]) -> Where:
         """Where the attempt that follows `before` goes."""
         from muster.options.places.control.choice import choose  # noqa: PLC0415
 
         return choose(replica, before, self._price)
 
-    def instance_type(self, replica: ActiveReplica, where: Where, before: Sequence[Attempt]) -> str | None:
+    def instance_type(self, replica: PlacedReplica, where: Where, before: Sequence[Attempt]) -> str | None:
         """The type to request there."""
         places = replica.run.plan.spec.places
         if places is None or where.rung is None:
@@ -199,15 +199,15 @@ class Outposts(Placement):
             plan, rank, attempts, None if where is None or where.is_home else self.open(where.place).at
         )
 
-    def launching(self, run: ActiveRun, rank: int, place: str) -> Jobs:
+    def launching(self, run: PlannedRun, rank: int, place: str) -> Jobs:
         """The jobs of a place in a session of this run."""
         from muster.options.places.control.delivery import deliver  # noqa: PLC0415
 
         opened = self.open(place)
-        deliver(run, rank, opened)
+        deliver(run, rank, opened.store(run.plan), opened.silence)
         return opened.launcher.jobs(run.plan)
 
-    def gives_up(self, replica: ActiveReplica, current: Attempt) -> str | None:
+    def gives_up(self, replica: PlacedReplica, current: Attempt) -> str | None:
         """Why an attempt whose place does not answer is given up."""
         from muster.options.places.control.choice import gives_up  # noqa: PLC0415
 

@@ -131,8 +131,8 @@ class PlaceStacks:
     def _stack(self, settings: StackSettings, name: str, table: PlaceTable) -> PlaceStack:
         local = local_places(self._home.environment).get(name)
         stack, account = settings.stack.name, table.account or self._home.place.account
-        place = Place(region=table.region, account=account)
-        one = outpost(stack, settings.job_prefix, self._home.place.partition, name, place)
+        place = Place(name=name, region=table.region, account=account)
+        one = outpost(stack, settings.job_prefix, self._home.place.partition, place)
         variables: dict[str, str | None] = {"AWS_REGION": table.region, "AWS_DEFAULT_REGION": table.region}
         if table.profile is not None:
             variables |= {"AWS_PROFILE": table.profile, **dict.fromkeys(_CREDENTIALS)}

@@ -45,10 +45,10 @@ def home_of(settings: StackSettings) -> Locality:
 def deployed_places(settings: StackSettings) -> DeployedPlaces:
     """The places of the settings, as functions and clients know them."""
     home = home_of(settings)
-    places = {
-        name: Place(region=table.region, account=table.account or home.account)
+    places = tuple(
+        Place(name=name, region=table.region, account=table.account or home.account)
         for name, table in sorted(settings.places.items())
-    }
+    )
     return DeployedPlaces(stack=settings.stack.name, job_prefix=settings.job_prefix, places=places)
 
 
