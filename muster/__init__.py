@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from muster.contract.run.seat_states import SeatsView as SeatsView
     from muster.contract.run.trained_data import EpochShards as EpochShards
     from muster.contract.run.verdict import Verdict as Verdict
+    from muster.contract.run.where import Where as Where
     from muster.contract.spec.elastic import Elastic as Elastic
     from muster.contract.spec.elastic import ScaleStep as ScaleStep
     from muster.contract.spec.recipe_reference import Origin as Origin

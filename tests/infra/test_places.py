@@ -304,9 +304,9 @@ class PlaceAccount(Account):
     def answers(self, service: str, call: Callable[[Any], object]) -> bool:
         return self.is_there
 
-    def document(self, bucket: str, key: str) -> Mapping[str, Any]:
-        assert bucket == "data"
-        return {"spec": {"places": {"shares": {"tokyo": 1}}}} if key == "control/uses/plan.json" else {"spec": {}}
+    def run_input(self, machine: str, run: str) -> Mapping[str, Any]:
+        assert machine == "arn:machine"
+        return {"spec": {"places": {"tokyo": 1}}} if run == "uses" else {"spec": {}}
 
     def place(self) -> Locality:
         return Locality("aws", "ap-northeast-1", self.leads_to)

@@ -16,7 +16,13 @@ _READ = ("rendezvous/*", "queue/*", "ended/*", "output/*/model/*", "output/*/mod
 _JOB_ACTIONS = ("StopTrainingJob", "UpdateTrainingJob", "ListTags")
 _CHECKED_BY_DEPLOYMENTS = (
     *("cloudformation:DescribeStacks", "cloudformation:GetTemplate", "states:ListStateMachines"),
-    *("states:ListExecutions", "scheduler:ListSchedules", "sagemaker:ListTrainingJobs", "sagemaker:DescribeCluster"),
+    *(
+        "states:ListExecutions",
+        "states:DescribeExecution",
+        "scheduler:ListSchedules",
+        "sagemaker:ListTrainingJobs",
+        "sagemaker:DescribeCluster",
+    ),
     *("s3:GetBucketLocation", "s3:GetBucketPolicy", "s3:GetLifecycleConfiguration", "s3:GetBucketNotification"),
     *("kms:GetKeyPolicy", "iam:GetRole", "eks:DescribeCluster", "eks:ListAddons"),
     *("ec2:DescribeSubnets", "ec2:DescribeRouteTables", "ec2:DescribeVpcEndpoints"),

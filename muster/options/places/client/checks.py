@@ -72,8 +72,8 @@ def _described(account: Account, stack: str, one: Outpost) -> Any:
 
 
 def _of_places(account: Account) -> FreeChecks:
-    text = outputs_of(account.description).get(OUTPUT)
-    outposts = {} if text is None else DeployedPlaces.from_json(text, f"the output {OUTPUT}").outposts("aws")
+    text = account.cloud.stack.places
+    outposts = {} if not text else DeployedPlaces.from_json(text, f"the output {OUTPUT}").outposts("aws")
     return {(name,): partial(_check, name, one) for place, one in outposts.items() for name in [f"place-{place}"]}
 
 

@@ -36,8 +36,8 @@ def known_places(cloud: Cloud, spec: Spec) -> dict[str, KnownPlace]:
     deployed = DeployedPlaces.from_json(stack.places, f"the output Places of {stack.name}")
     named = [] if spec.places is None else spec.places.named
     types = {kind for rank in range(spec.replicas) for kind in spec.of_rank(rank).instance_types}
-    found = {HOME: Place(region=cloud.session.region_name, account=stack.account), **deployed.places}
-    return {name: _seen(cloud, place.region, place.account, types) for name, place in found.items() if name in named}
+    found = (Place(name=HOME, region=cloud.session.region_name, account=stack.account), *deployed.places)
+    return {one.name: _seen(cloud, one.region, one.account, types) for one in found if one.name in named}
 
 
 def _seen(cloud: Cloud, region: str, account: str, types: set[str]) -> KnownPlace:

@@ -39,9 +39,9 @@ class PlaceLogs:
         self._attempts = attempts
         stack = cloud.stack
         deployed = (
-            DeployedPlaces.from_json(stack.places, f"the output Places of {stack.name}") if stack.places else None
+            DeployedPlaces.from_json(stack.places, f"the output Places of {stack.name}").places if stack.places else ()
         )
-        self._places: Mapping[str, Place] = {} if deployed is None else deployed.places
+        self._places: Mapping[str, Place] = {place.name: place for place in deployed}
 
     def _used(self, attempts: Mapping[int, Iterable[Attempt]]) -> dict[str, Place]:
         names = {one.where.place for own in attempts.values() for one in own if one.where and one.has_proven_job}

@@ -10,7 +10,6 @@ from functools import cached_property
 from muster.client.aws.error_translation import translated
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.layout import RunLayout
 from muster.contract.names import run_name
 from muster.infra.deploy.account import Account, DeployedStack
 from muster.infra.deploy.deployed_template import resource_changes
@@ -179,16 +178,18 @@ class PlaceStacks:
 
     def _users(self, one: PlaceStack, outputs: Mapping[str, str]) -> list[str]:
         """The runs that have not ended and name the place, and the jobs of others there."""
-        runs = [] if "StateMachineArn" not in outputs else self._home.account.running_runs(outputs["StateMachineArn"])
-        using = [run for run in runs if self._names(run_name(run), one.name, outputs.get("BucketName", ""))]
+        machine = outputs.get("StateMachineArn")
+        runs = [] if machine is None else self._home.account.running_runs(machine)
+        using = [run for run in runs if machine is not None and self._names(machine, run, one.name)]
         jobs = one.account.active_jobs(outputs.get("JobPrefix", self._home.settings.job_prefix))
         named = {run_name(run) for run in runs}
         return [*using, *sorted(str(job.name) for job in jobs if job.name.run not in named)]
 
-    def _names(self, run: str, place: str, bucket: str) -> bool:
-        """Whether the plan of a run names the place."""
-        plan = self._home.account.document(bucket, RunLayout(run).plan)  # without one its jobs show
-        return f'"{place}"' in json.dumps(plan.get("spec", {}).get("places"))
+    def _names(self, machine: str, run: str, place: str) -> bool:
+        """Whether a run names the place."""
+        found = self._home.account.run_input(machine, run)  # without it the run's jobs show
+        spec = found.get("spec")
+        return isinstance(spec, dict) and f'"{place}"' in json.dumps(spec.get("places"))
 
     def changes(self, assembly: Assembly) -> Mapping[str, list[str]]:
         """What a deployment would change in each outpost."""
