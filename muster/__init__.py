@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from muster.client.launch.estimate import ClusterShare as ClusterShare
     from muster.client.launch.estimate import Cost as Cost
     from muster.client.launch.estimate import Quota as Quota
+    from muster.client.launch.planned_places import PlaceQuota as PlaceQuota
+    from muster.client.launch.planned_places import PlannedPlace as PlannedPlace
+    from muster.client.launch.planned_places import PlannedPlaces as PlannedPlaces
     from muster.client.launch.planned_recipe import PlannedRecipe as PlannedRecipe
     from muster.client.launch.planned_recipe import RecipeSource as RecipeSource
     from muster.client.launch.planned_seats import PlannedSeats as PlannedSeats
