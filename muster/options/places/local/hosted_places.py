@@ -25,10 +25,10 @@ from muster.options.places.local.atlas import Atlas, Place
 from muster.options.places.local.borders import administrators, buckets, buses, condition_keys, principals
 from muster.options.places.local.domains import Domains
 from muster.options.places.local.link_settings import LINK_BYTES, LINKS
-from muster.options.places.local.links import Links, Pair
+from muster.options.places.local.place_links import Links, Pair
 from muster.options.places.local.place_port import PlacePort
+from muster.options.places.local.place_prices import PriceList
 from muster.options.places.local.place_settings import PlacesSettings
-from muster.options.places.local.price_list import PriceList
 
 _HOST = "127.0.0.1"
 _POLL_SECONDS = 0.05

@@ -29,8 +29,8 @@ from muster.options.places.local import price_list
 from muster.options.places.local.atlas import Atlas, Place
 from muster.options.places.local.borders import buckets, sessions
 from muster.options.places.local.domains import Domains
-from muster.options.places.local.links import Links, Pair
-from muster.options.places.local.price_list import PriceList
+from muster.options.places.local.place_links import Links, Pair
+from muster.options.places.local.place_prices import PriceList
 
 _GLOBAL = frozenset({"iam"})  # served from everywhere, though signed for one region
 _COPIES = frozenset({"CopyObject", "UploadPartCopy"})
