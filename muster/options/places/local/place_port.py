@@ -25,7 +25,7 @@ from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.service.gateway import Gateway, error_answer, refuse_unread
 from muster.local.service.http_request import EndpointRequest, hang_up
 from muster.local.service.recognition import bucket_of, recognise, signed_region
-from muster.options.places.local import price_list
+from muster.options.places.local import place_prices
 from muster.options.places.local.atlas import Atlas, Place
 from muster.options.places.local.borders import buckets, sessions
 from muster.options.places.local.domains import Domains
@@ -83,7 +83,7 @@ class PlacePort:
                 answer.headers[_REGION_HEADER] = home.region
             await refuse_unread(request, answer, send)
             return
-        if request.headers.get("x-amz-target") == price_list.TARGET:
+        if request.headers.get("x-amz-target") == place_prices.TARGET:
             response = await gateway.answer_here(request, call, self.prices.get_products)
             await response(request.scope, request.receive, send)
             return
