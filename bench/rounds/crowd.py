@@ -226,7 +226,7 @@ def _installed(kernel: Kernel) -> Iterator[None]:
         (blocks, "SHARD_BYTES_MIN", 1),
         (Codec, "grain", 1),
         (s3_store, "obstore", _OBSTORE),
-        (s3_store, "_client", lambda *_: None),
+        (s3_store, "_client", lambda *_, **_kw: None),
         (s3_store, "time", time),
         (missing_objects, "time", time),
         (pace, "Condition", partial(_Condition, kernel)),

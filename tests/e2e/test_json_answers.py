@@ -121,9 +121,10 @@ def test_the_commands_of_a_stack(
 
 def test_the_commands_of_the_embedded_cloud(ask: Ask, asked: set[str], tmp_path: Path) -> None:
     assert ask("local status", code=3, fails=True)[0]["error"]["code"] == "Muster.NotRunningError"
-    [up] = ask("local up", "--port", "0")
+    [up] = ask("local up", "--port", "0", "--places", "--place", "oregon=us-west-2")
     try:
         assert ask("local status") == [up]
+        assert ask("local links") == [{"links": []}]
         assert ask("local env")[0]["set"]["AWS_ENDPOINT_URL"] == up["endpoint"]
         options = {
             "throttle": ["--count", "2"],
@@ -132,6 +133,9 @@ def test_the_commands_of_the_embedded_cloud(ask: Ask, asked: set[str], tmp_path:
             "small-volume": ["nobody", "--gigabyte-bytes", "1000"],
             "rule-issue": ["nobody"],
             "kubernetes-error": ["create", "pods"],
+            "partition": ["nobody", "none"],
+            "slow-link": ["nobody", "none"],
+            "price": ["nobody", "ml.g5.xlarge", "--usd-per-hour", "1"],
         }
         kinds = [path for path, _ in commands() if path.startswith("faults ")]
         placed = [
@@ -139,10 +143,10 @@ def test_the_commands_of_the_embedded_cloud(ask: Ask, asked: set[str], tmp_path:
             for path in kinds
             if path not in {"faults list", "faults clear"}
         ]
-        assert [len(faults) for faults in placed] == [1] * 18
+        assert [len(faults) for faults in placed] == [1] * 22
         assert ask("faults list") == [{"faults": [fault for faults in placed for fault in faults]}]
         assert ask("faults clear", "3") == [{"cleared": [3]}]
-        assert ask("faults clear") == [{"cleared": [1, 2, *range(4, 19)]}]
+        assert ask("faults clear") == [{"cleared": [1, 2, *range(4, 23)]}]
     finally:
         assert ask("local down") == [{"endpoint": up["endpoint"]}]
     assert asked == {path for path, _ in commands() if path.split()[0] in {"local", "faults"}} - {PASSES_ON}
