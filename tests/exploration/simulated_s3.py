@@ -20,6 +20,7 @@ from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDenie
 
 from muster.contract.run.commit import HOME
 from muster.replica.wire.binary_format import HEADER_BYTES
+from muster.replica.wire.rendezvous_keys import REDUCED
 from tests.exploration.activities import current
 
 if TYPE_CHECKING:
@@ -93,6 +94,10 @@ class Bucket:
         if self.objects.pop(key, None) is not None:
             self.deleted.append(key)
             self._order.remove(key)
+
+    def is_statement(self, key: str) -> bool:
+        """Whether an object, or one that was deleted, says that a shard cannot be made: it has no values."""
+        return key.startswith(REDUCED) and len(self.written[key]) <= HEADER_BYTES
 
     def page(self, prefix: str, after: str) -> tuple[list[str], bool]:
         """The first keys below `prefix` after `after`, in order, and whether more follow."""
@@ -227,7 +232,7 @@ class Wire:
                 self._world.seen["an object appears after a 403"] += self._bucket.exists(self._hidden)
                 self._hidden = None
             page, has_more = self._bucket.page(prefix, after)
-            yield [{"path": key} for key in page]
+            yield [{"path": key, **self._bucket.objects[key].meta} for key in page]
             if not has_more:
                 return
             after = page[-1]

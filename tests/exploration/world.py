@@ -811,11 +811,11 @@ class World:
             self.breaks(f"two states after round {round_}")
 
     def saw_sweep(self, limit: int, places: range, before: Iterable[str]) -> None:
-        """A member has deleted its share of what no replica needs: of the objects that there were nothing is left."""
+        """A member has deleted its share of what no replica needs: of what there was only statements are left."""
         for key in before:
             folder, _, rest = key.partition("/")
             last = limit - 1 if folder in STATES else limit
-            if folder not in DATA or round_of(key) > last:
+            if folder not in DATA or round_of(key) > last or self.store.is_statement(key):
                 continue
             is_its = int(rest.partition("/")[0]) % places.step == places.start
             if is_its and self.store.exists(key) and key not in self.store.deleted:

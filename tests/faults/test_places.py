@@ -153,6 +153,28 @@ def sums_of_round(world: World, round_: int, number: int) -> list[str]:
     return found + ["missing"] * (number - len(found))
 
 
+def test_a_late_maker_makes_no_second_mean_where_its_place_was_left_out_and_the_round_deleted() -> None:
+    with played(setting_of(("home", "oregon", "oregon"), rounds=8, snapshot_rounds=1)) as world:
+        late = started(world)[0]
+        bring_before(world, late, f"create {MEAN}")
+        shard = late.label.removeprefix("create ")
+        go_on(world, lambda: f"{shard[:-3]}001" in world.store.deleted, holding=(late,))
+    assert members(world, 2) == [1, 2]
+    assert late.error is None
+    assert late.left_out
+
+
+def test_a_mean_that_comes_as_its_readers_give_up_is_read_at_home() -> None:
+    # One of two carriers is dead, and the next round has begun before the other one's turn to bring its shards.
+    with played(setting_of(("home", "oregon", "oregon"))) as world:
+        maker, carrier, _ = started(world)
+        bring_before(world, maker, f"create {MEAN}")
+        world.kill(carrier)
+        maker.stall(GRACE_SECONDS - 3)
+    assert members(world, 2) == [0, 1, 2]
+    assert not world.seen["logged: fell-forward"]
+
+
 def test_two_places_that_go_dark_are_both_left_out() -> None:
     # The round is amended, and perhaps once more.
     with played(setting_of(("home", "oregon", "tokyo"))) as world:

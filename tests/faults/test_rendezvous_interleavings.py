@@ -228,6 +228,20 @@ def test_a_round_that_the_others_have_applied_and_deleted_is_not_amended() -> No
     assert not world.store.exists(rendezvous_keys.commit(2, 1))
 
 
+def test_a_late_maker_makes_no_second_mean_of_a_round_that_was_amended_and_deleted() -> None:
+    # As above, but rank 2 sleeps before it stores its shard: the others find the damage.
+    damaged = f"{rendezvous_keys.contributions_of(2)}00000002"
+    with played(Setting(rounds=8, snapshot_rounds=1, poisoned=(damaged,))) as world:
+        *_, late = [world.start(rank) for rank in range(3)]
+        bring_before(world, late, f"create {of_round(rendezvous_keys.REDUCED, 2)}")
+        shard = late.label.removeprefix("create ")
+        amended = shard.removesuffix("000") + "001"
+        go_on(world, lambda: amended in world.store.deleted, holding=(late,))
+    assert world.store.is_statement(shard)
+    assert late.error is None
+    assert late.left_out
+
+
 def test_a_contribution_to_a_round_that_is_gone_before_its_sender_looks_leaves_no_trace() -> None:
     setting = Setting(
         rounds=8, snapshot_rounds=1, grace_seconds=0.5, codec="topk2-64", algorithm="sparse", front_end="diloco"

@@ -114,8 +114,8 @@ class FaultyStore(Store):
     def exists(self, key: str) -> bool:
         return self._inner.exists(key)
 
-    def keys(self, folder: str, stop: str) -> list[str]:
-        return self._inner.keys(folder, stop)
+    def keys(self, folder: str, stop: str, over: int = -1) -> list[str]:
+        return self._inner.keys(folder, stop, over)
 
     def delete(self, keys: Sequence[str]) -> None:
         self._inner.delete(keys)

@@ -3,7 +3,8 @@
 Claims, commits, amendments and manifests are kept: they are small, and a key that was created once must stay, or a
 process that was suspended could create it again. Objects with data are deleted once a complete state covers them (a
 snapshot, or a state of torchft's algorithms): contributions and reduced shards up to the state's round, and older
-states. A reader whose round is deleted continues from that state.
+states. A reader whose round is deleted continues from that state. Of the shards, those without values stay: each says
+that its revision of the round was amended, and decides that as a commit does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from muster.replica.rounds.reduced_shards import most_shards
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.store.transport import Store, StoreDeniedError, StoreUnavailableError
 from muster.replica.wire import rendezvous_keys
+from muster.replica.wire.binary_format import HEADER_BYTES
 
 
 class States(Protocol):
@@ -110,10 +112,16 @@ class Keeper:
 
     def _delete(self, store: Store, limit: int, ends: list[tuple[str, int]]) -> None:
         context = self._states.context
-        found = context.side_by_side(lambda end: store.keys(end[0], rendezvous_keys.before(*end)), ends)
+        found = context.side_by_side(lambda end: _disposable(store, *end), ends)
         gone = [key for listed in found for key in listed]
         store.delete(gone)
         log.info("round=%d event=swept objects=%d", limit, len(gone))
+
+
+def _disposable(store: Store, folder: str, end: int) -> list[str]:
+    """The keys of `folder` before round `end`, without statements: their size shows them."""
+    over = HEADER_BYTES if folder.startswith(rendezvous_keys.REDUCED) else -1
+    return store.keys(folder, rendezvous_keys.before(folder, end), over)
 
 
 def _ends_of_rounds(limit: int, places: range) -> list[tuple[str, int]]:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import BinaryIO
 
 from muster.replica.store.transport import (
@@ -87,9 +88,9 @@ class LocalStore(Store):
         """Whether the file is there."""
         return (self._root / key).is_file()
 
-    def keys(self, folder: str, stop: str) -> list[str]:
+    def keys(self, folder: str, stop: str, over: int = -1) -> list[str]:
         """All files below, except those that are still being written."""
-        files = (path for path in (self._root / folder).rglob("*") if path.is_file())
+        files = (path for path in (self._root / folder).rglob("*") if _file_bytes(path) > over)
         found = sorted(path.relative_to(self._root).as_posix() for path in files if not path.name.startswith("."))
         return [key for key in found if key < stop]
 
@@ -104,6 +105,15 @@ class LocalStore(Store):
     def uri(self, key: str) -> str:
         """`file:///…`."""
         return (self._root / key).absolute().as_uri()
+
+
+def _file_bytes(path: Path) -> int:
+    """-1 if it is no file, or none any more."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return -1
+    return found.st_size if S_ISREG(found.st_mode) else -1
 
 
 class _FileWriter(ObjectWriter):

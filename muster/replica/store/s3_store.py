@@ -194,9 +194,9 @@ class S3ObjectStore(Store):
             return False
         return True
 
-    def keys(self, folder: str, stop: str) -> list[str]:
+    def keys(self, folder: str, stop: str, over: int = -1) -> list[str]:
         """LIST, page by page (1,000 keys each) until `stop`."""
-        return self._call(folder, lambda: self._list(folder, stop))
+        return self._call(folder, lambda: self._list(folder, stop, over))
 
     def delete(self, keys: Sequence[str]) -> None:
         """DeleteObjects, 1,000 keys at a time."""
@@ -207,11 +207,11 @@ class S3ObjectStore(Store):
         """`s3://bucket/key`."""
         return s3_uri(self._bucket, self._prefix + key)
 
-    def _list(self, folder: str, stop: str) -> list[str]:
+    def _list(self, folder: str, stop: str, over: int) -> list[str]:
         found: list[str] = []
         for page in obstore.list(self.client, self._prefix + folder):
             keys = [entry["path"].removeprefix(self._prefix) for entry in page]
-            found += [key for key in keys if key < stop]
+            found += [key for key, entry in zip(keys, page, strict=True) if key < stop and entry["size"] > over]
             if not keys or keys[-1] >= stop:
                 break
         return found

@@ -167,8 +167,12 @@ class Store(ABC):
         """Whether the object exists; raises StoreUnavailableError and StoreDeniedError as `read`."""
 
     @abstractmethod
-    def keys(self, folder: str, stop: str) -> list[str]:
-        """The keys below `folder` (which ends with a slash) that sort before `stop`, sorted; raises as `read`."""
+    def keys(self, folder: str, stop: str, over: int = -1) -> list[str]:
+        """The keys below `folder` (which ends with a slash) that sort before `stop`, sorted; raises as `read`.
+
+        Args:
+            over: only those of objects of more bytes.
+        """
 
     @abstractmethod
     def delete(self, keys: Sequence[str]) -> None:

@@ -98,6 +98,7 @@ class TwoLevels(Reduction):
         self._brought: dict[int, float] = {}  # when a shard of the mean was seen in the run's bucket
         self._looked: set[int] = set()  # shards of which a copy was looked for
         self._polling: Polling | None = None
+        self._is_over = False  # the next round is committed: nobody waits for others any more
         self._heard = self._started  # when the last sum of another place was seen
 
     def gather(self, polling: Polling) -> None:
@@ -266,7 +267,7 @@ class TwoLevels(Reduction):
 
     def _brings(self, shard: int) -> bool:
         """Whether those before this process have had their time to bring a shard that is in the run's bucket."""
-        if self._rank is None:
+        if self._rank is None or self._is_over:
             return True
         if not self._is_due(shard):
             return False
@@ -275,10 +276,15 @@ class TwoLevels(Reduction):
             self._brought[shard] = now
         return shard in self._brought and now >= self._brought[shard] + self._step * max(1, self._distance(shard))
 
+    def _was_complete(self) -> bool:
+        self._is_over = self._is_over or super()._was_complete()
+        return self._is_over
+
     def _stored(self, shards: list[int]) -> list[int]:
         if self._copies is None:
             return super()._stored(shards)
-        home = [shard for shard in shards if self._distance(shard) == 0 or self._rank is None or self._is_due(shard)]
+        reads_home = self._rank is None or self._is_over
+        home = [shard for shard in shards if self._distance(shard) == 0 or reads_home or self._is_due(shard)]
         near = [shard for shard in shards if shard not in home]
         # A listing at home costs one more way there.
         found = {*(super()._stored(home) if len(home) > CONNECTIONS else home), *self._copies.stored(near)}
