@@ -648,7 +648,8 @@ class World:
     def _judge_seats(self, commit: Commit, looks: ClaimLooks) -> None:
         """A round of an elastic run counts who was ready before its last look, or has waited for them; and only those.
 
-        It waits for no seat that nobody has taken, and for nobody who has said that he leaves.
+        It waits for no seat that nobody has taken, and for nobody who has said that he leaves. It counts what a process
+        gave before it said so.
         """
         round_ = commit.round
         self.seen["a member leaves with its contribution"] += any(member.leaves for member in commit.members)
@@ -660,6 +661,9 @@ class World:
                 self.breaks(f"round {round_} has waited for rank {rank}, which has never come")
         if looks.listed <= self._created.get(rendezvous_keys.commit(round_ - 1), 0):
             self.breaks(f"round {round_} is committed without a look for new claims")
+        for rank in set(range(len(commit.epochs))) - commit.named:
+            if self._left_after(round_, rank, commit.epochs[rank] - 1):
+                self.breaks(f"round {round_} does not count rank {rank}, which has contributed and left")
         finished = {finish.rank for finish in commit.finished}
         folder = rendezvous_keys.announced_after(round_ - 1)
         for key in [found for found in self.store.written if found.startswith(folder)]:
@@ -672,6 +676,16 @@ class World:
                 self.seen["a replica joins"] += left is not None and rank not in left.named
                 if rank not in commit.named | set(commit.absent):
                     self.breaks(f"round {round_} has not waited for rank {rank}, which was ready")
+
+    def _left_after(self, round_: int, rank: int, epoch: int) -> bool:
+        """Whether a process has contributed to the round with this claim, and left with the next one."""
+        if rendezvous_keys.contribution(round_, rank, epoch) not in self.store.written:
+            return False
+        own, after = (
+            ClaimDocument.from_json(self.store.written[claim], claim)
+            for claim in (rendezvous_keys.claim(rank, epoch), rendezvous_keys.claim(rank, epoch + 1))
+        )
+        return after.loads and (own.attempt, own.incarnation) == (after.attempt, after.incarnation)
 
     def _judge_notice(self, key: str) -> None:
         """A report names a rank on a cluster and a round that has begun, in the control plane's words."""

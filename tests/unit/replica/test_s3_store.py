@@ -1,6 +1,5 @@
 """The S3 store: its region, and its requests to a server that answers as a script says."""
 
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -115,29 +114,32 @@ def test_a_request_that_is_slowed_down_is_tried_until_the_time_out_or_the_end_of
 
 def test_fewer_requests_run_at_once_where_s3_slows_them_down_and_slowly_more_again() -> None:
     pace, running, most = Pace(), 0, 0
-    meeting = Barrier(16, timeout=10)
 
-    def request(*, refused: bool) -> None:
-        nonlocal running, most
-        with pace.turn():
-            begun = pace.begin()
-            if refused:
+    def requests(number: int, at_once: int, *, refused: bool = False) -> None:
+        """So many, of which as many as are to run at once wait for each other."""
+        meeting = Barrier(at_once, timeout=10)
+
+        def request(_: int) -> None:
+            nonlocal running, most
+            with pace.turn():
+                begun, running = pace.begin(), running + 1
+                most = max(most, running)
                 meeting.wait()
-                pace.refused(begun)
-                return
-            running += 1
-            most = max(most, running)
-            time.sleep(0.002)
-            running -= 1
+                running -= 1
+                if refused:
+                    pace.refused(begun)
 
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda _: request(refused=True), range(16)))
-        list(pool.map(lambda _: request(refused=False), range(32)))
-        assert most == 8
-        for _ in range(100):
-            pace.served()
-        list(pool.map(lambda _: request(refused=False), range(64)))
-    assert 8 < most <= 12
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(request, range(number)))
+
+    requests(16, 16, refused=True)
+    most = 0
+    requests(32, 8)
+    assert most == 8
+    for _ in range(100):
+        pace.served()
+    requests(60, 12)
+    assert most == 12
 
 
 def test_a_create_is_conditional_and_a_lost_race_no_trouble(s3: S3Server, store: S3ObjectStore) -> None:
