@@ -132,10 +132,9 @@ class _Reduction:
             # If the round was complete once, a second look that finds nothing means that its data are deleted.
             if missing and self._position is None and self._was_complete() and self._read_all(missing):
                 raise RoundGoneError(self._commit.round)
-            due = {shard: started + step * self._distance(shard) for shard in missing}
             timed_out = polling.left_seconds <= 0
             for shard in list(missing):
-                if timed_out or (self._is_maker(shard) and clock.monotonic() >= due[shard]):
+                if timed_out or self._takes_over(shard, (clock.monotonic() - started) / step):
                     log.warning("round=%d event=take-over shard=%d", self._commit.round, shard)
                     self._make(shard)
                     missing.remove(shard)
@@ -145,6 +144,16 @@ class _Reduction:
     def _is_maker(self, shard: int) -> bool:
         link = self._context.link
         return self._shards.maker(shard, link.size) == link.rank
+
+    def _takes_over(self, shard: int, steps: float) -> bool:
+        """Whether this process makes a shard that has been missing for so many steps.
+
+        A shard that another process of its replica makes, once the next round is committed: the other process may have
+        had it before it was deleted, and looks for it no more.
+        """
+        if self._is_maker(shard):
+            return steps >= self._distance(shard)
+        return steps >= len(self._commit.makers) and self._was_complete()
 
     def _needs(self, shard: int) -> bool:
         place = _both(self._held, self._shards.span(shard))
