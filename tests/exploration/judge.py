@@ -56,7 +56,7 @@ def _written_twice(world: World) -> list[str]:
     """At most one commit per round, and one of everything else that decides; none of it is deleted."""
     found = [key for key, times in world.store.creates.items() if times > 1 and key.startswith(DECIDING)]
     store = world.store
-    gone = [key for key in store.deleted if key.startswith(DECIDING) or store.is_statement(key)]
+    gone = [*(key for key in store.deleted if key.startswith(DECIDING)), *store.deleted_statements]
     return [f"{key} was written twice" for key in found] + [f"{key} was deleted" for key in gone]
 
 

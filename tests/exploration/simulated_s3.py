@@ -73,6 +73,7 @@ class Bucket:
         self.creates: Counter[str] = Counter()
         self.written: dict[str, bytes] = {}
         self.deleted: list[str] = []
+        self.deleted_statements: list[str] = []
 
     def put(self, key: str, body: bytes, *, replaces: bool = False) -> bool:
         """If-None-Match: *, unless it replaces an object. Whether there was no object."""
@@ -93,6 +94,8 @@ class Bucket:
     def delete(self, key: str) -> None:
         if self.objects.pop(key, None) is not None:
             self.deleted.append(key)
+            if self.is_statement(key):
+                self.deleted_statements.append(key)
             self._order.remove(key)
 
     def is_statement(self, key: str) -> bool:

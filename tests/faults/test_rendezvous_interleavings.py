@@ -242,6 +242,30 @@ def test_a_late_maker_makes_no_second_mean_of_a_round_that_was_amended_and_delet
     assert late.left_out
 
 
+def test_a_shard_that_another_process_of_the_replica_has_made_is_deleted_before_it_is_read() -> None:
+    # Rank 0 has two processes, both of which need the shard that the first one makes in the second round.
+    setting = Setting(
+        rounds=6,
+        snapshot_rounds=1,
+        grace_seconds=0.5,
+        timeout_seconds=60.0,
+        count=1280,
+        sizes=(2, 1, 1),
+        front_end="diloco",
+        algorithm="coded",
+        codec="int8",
+    )
+    shard = rendezvous_keys.reduced(2, 0, 1)
+    with played(setting) as world:
+        late, *_ = [world.start(rank) for rank in range(3)]
+        go_on(world, lambda: late.label == f"create {shard}")
+        go_on(world, lambda: world.store.exists(shard), holding=tuple(world.processes[1:]))
+        go_on(world, lambda: shard in world.store.deleted, holding=(late,))
+    assert late.error is None
+    assert world.seen["logged: fell-forward"]
+    assert world.seconds < setting.timeout_seconds
+
+
 def test_a_contribution_to_a_round_that_is_gone_before_its_sender_looks_leaves_no_trace() -> None:
     setting = Setting(
         rounds=8, snapshot_rounds=1, grace_seconds=0.5, codec="topk2-64", algorithm="sparse", front_end="diloco"

@@ -165,15 +165,29 @@ class Reduction:
     def _help(self, missing: list[int], *, timed_out: bool) -> list[int]:
         """Take over what is late of the shards that are not there; returns those that still are not."""
         for shard in list(missing):
-            if timed_out or (self._is_maker(shard) and self._is_due(shard)):
+            if timed_out or self._takes_over(shard):
                 log.warning("round=%d event=take-over shard=%d", self._commit.round, shard)
                 self._make(shard)
                 missing.remove(shard)
         return missing
 
+    def _takes_over(self, shard: int) -> bool:
+        """Whether this process makes a shard that is missing.
+
+        A shard that another process of its replica makes, once the next round is committed: the other process may have
+        had it before it was deleted, and looks for it no more.
+        """
+        if self._is_maker(shard):
+            return self._is_due(shard)
+        return self._have_passed(len(self._commit.makers)) and self._was_complete()
+
     def _is_due(self, shard: int) -> bool:
         """Whether those before this process have had their time for a shard."""
-        return self._context.clock.monotonic() >= self._started + self._step * self._distance(shard)
+        return self._have_passed(self._distance(shard))
+
+    def _have_passed(self, steps: int) -> bool:
+        """Whether so many processes before this one have had their time."""
+        return self._context.clock.monotonic() >= self._started + self._step * steps
 
     def _is_maker(self, shard: int) -> bool:
         link = self._context.link
