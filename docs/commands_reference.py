@@ -37,6 +37,7 @@ from muster.contract.timestamps import Timestamp
 from muster.infra.deploy import deploy_answers
 from muster.local.commands import command_answers as local_answers
 from muster.local.commands.command_answers import STATE_HELP
+from muster.options.places.local.commands import LinkList
 from muster.options.recipes.client import recipe_answers
 from muster.options.recipes.client.catalog import RecipeCatalog
 from muster.options.verify.client.check_outcomes import Verification
@@ -82,6 +83,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "local status": local_answers.CloudUp,
     "local env": local_answers.CloudVariables,
     "local down": local_answers.CloudDown,
+    "local links": LinkList,
     "faults list": local_answers.FaultList,
     "faults clear": local_answers.FaultsCleared,
 }

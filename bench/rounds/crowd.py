@@ -201,10 +201,11 @@ class _Wire:
             stream=stream, bytes=lambda: b"".join(stream(0)), meta={"size": len(body), "last_modified": _BEGAN}
         )
 
-    def list(self, prefix: str) -> Iterator[list[dict[str, str]]]:
+    def list(self, prefix: str) -> Iterator[list[dict[str, object]]]:
         """One page: of a round of this many replicas."""
         self._bucket.request("GET")
-        yield [{"path": key} for key in sorted(self._bucket.objects) if key.startswith(prefix)]
+        objects = self._bucket.objects
+        yield [{"path": key, "size": len(objects[key])} for key in sorted(objects) if key.startswith(prefix)]
 
     def _found(self, path: str) -> bytes:
         if path not in self._bucket.objects:
