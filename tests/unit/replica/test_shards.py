@@ -30,6 +30,7 @@ from muster.replica.rounds.weighted_mean import WeightedMean
 from muster.replica.statistics.statistics import Notes
 from muster.replica.store.transport import ObjectMissingError, StoreDeniedError
 from muster.replica.wire import blocks, rendezvous_keys
+from muster.replica.wire.binary_format import HEADER_BYTES
 from tests.support.peers import SHARDED, Faults, FaultyStore, Killed, Run, all_ended
 from tests.support.rendezvous_keys import is_like, of_round
 from tests.support.round_commits import commit_of
@@ -350,7 +351,7 @@ def test_a_sweep_covers_all_shards_of_a_large_model(
         shards = shards_for(blocks.Blocks(done.count, context.codec), done.members)
         most = max(most, shards)
         for shard in range(shards):
-            run.store.create(rendezvous_keys.reduced(round_, 0, shard), b"")
+            run.store.create(rendezvous_keys.reduced(round_, 0, shard), bytes(HEADER_BYTES + 1))
         for rank in ranks:
             keepers[rank].keep(done)
     assert most > 4 * 4
