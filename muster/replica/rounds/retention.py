@@ -86,7 +86,8 @@ class Keeper:
         try:
             if self.rank in members:
                 self._sweep(limit, range(members.index(self.rank), most, len(members)))
-            if self._states.context.place != HOME:
+            # A former process of this rank, whose contribution counts, may have been at another place.
+            if self._states.context.place != HOME and self.rank in near:
                 self._sweep_near(limit, range(near.index(self.rank), most, len(near)))
         except (StoreDeniedError, StoreUnavailableError) as error:
             # No replica needs what is left: the next sweep or the bucket's lifecycle rule deletes it.
