@@ -185,13 +185,16 @@ class ActiveReplica:
 
     def launched(self, attempt: int, before: Sequence[Attempt], where: Where | None = None) -> Attempt:
         """The attempt that follows `before`, launched now; `where`, as the run's `places` say."""
-        placement = None if where is None else self.run.backends.placement
-        kind = requested_type(self.spec, before)
+        kind = (
+            requested_type(self.spec, before)
+            if where is None
+            else self.run.backends.placement.instance_type(self, where, before)
+        )
         return Attempt(
             attempt=attempt,
             job=self.job_name(attempt),
             launched_at=clock.now(),
-            instance_type=kind if placement is None or where is None else placement.instance_type(self, where, before),
+            instance_type=kind,
             cluster=ClusterJob.of(self.spec),
             where=where,
         )

@@ -260,6 +260,26 @@ class ReducedShards:
         room: Callable[[int], Payload],
         creation: Creation | None = None,
     ) -> memoryview:
+        """As `_encoded`. Raises as `make`."""
+        try:
+            return self._encoded(shard, sink, mine, room, creation)
+        except RoundGoneError:
+            if (answer := self._lost()) is not None:
+                raise answer from None
+            raise
+
+    def _lost(self) -> Rejection | None:
+        """What to say where contributions are gone although their round is not over; None: it is over."""
+        return None
+
+    def _encoded(
+        self,
+        shard: int,
+        sink: Sink,
+        mine: Contribution | None,
+        room: Callable[[int], Payload],
+        creation: Creation | None,
+    ) -> memoryview:
         """The object of a shard, sent by `creation` while it is made; `sink` receives what every replica decodes."""
         key, blocks = self._key(shard), self._blocks_of(shard)
         body = room(self._size(blocks)).data

@@ -14,7 +14,7 @@ from muster.client.client_errors import ClientError
 from muster.contract.aws.partitions import Locality
 from muster.options.places.client.place_session import PlaceSession
 from muster.options.places.contract.local_places import local_places
-from muster.options.places.contract.outposts import DeployedPlaces, Outpost, home_arn, outpost_stack
+from muster.options.places.contract.outposts import PARTITION, DeployedPlaces, Outpost, home_arn, outpost_stack
 from muster.options.verify.client.check_outcomes import Check, judged
 from muster.options.verify.client.verified_stack import Account, FreeChecks, OfferedChecks, UncheckedError
 
@@ -73,7 +73,7 @@ def _described(account: Account, stack: str, one: Outpost) -> Any:
 
 def _of_places(account: Account) -> FreeChecks:
     text = account.cloud.stack.places
-    outposts = {} if not text else DeployedPlaces.from_json(text, f"the output {OUTPUT}").outposts("aws")
+    outposts = {} if not text else DeployedPlaces.from_json(text, f"the output {OUTPUT}").outposts(PARTITION)
     return {(name,): partial(_check, name, one) for place, one in outposts.items() for name in [f"place-{place}"]}
 
 

@@ -18,14 +18,13 @@ from muster.contract.spec.place_names import HOME
 from muster.contract.spec.places import Places
 from muster.contract.spec.spec import Spec
 from muster.options.places.contract.ladder import Facts, RungState, share, where
-from muster.options.places.contract.outposts import DeployedPlaces, Outpost, Place, outpost
+from muster.options.places.contract.outposts import PARTITION, DeployedPlaces, Outpost, Place, outpost
 from muster.options.places.contract.placed_request import placed_request
 
 if TYPE_CHECKING:
     from muster.client.aws.cloud import Cloud
 
 _BEGIN = timestamps.from_epoch_milliseconds(0)
-_PARTITION = "aws"
 
 
 def known_places(cloud: Cloud, spec: Spec) -> dict[str, KnownPlace]:
@@ -70,4 +69,4 @@ def _outpost(plan: Plan, name: str, known: KnownPlace | None) -> Outpost:
     prefix = plan.place.job_prefix
     if known is None:
         return Outpost(name, f"<region of {name}>", "", f"<bucket of {name}>", "", f"<role of {name}>", "")
-    return outpost("<stack>", prefix, _PARTITION, Place(name=name, region=known.region, account=known.account))
+    return outpost("<stack>", prefix, PARTITION, Place(name=name, region=known.region, account=known.account))

@@ -16,6 +16,8 @@ from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.names import PREFIX_MAX
 from muster.contract.spec.place_names import PLACES_MAX, PlaceName
 
+PARTITION = "aws"
+"""Neither events nor roles cross the border of a partition, and the settings refuse places in any other."""
 ENV_PLACES = "MUSTER_PLACES"
 """The variable with the `DeployedPlaces` of a stack; without places its functions have none."""
 HOME_BUCKET = "HomeBucket"

@@ -14,7 +14,7 @@ from muster.control.jobs import PlaceSilentError
 from muster.control.placement import PlacedReplica, Placement, PlacementOffer
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function_settings import AttemptEnvironment
-from muster.options.places.contract.outposts import ENV_PLACES, DeployedPlaces
+from muster.options.places.contract.outposts import ENV_PLACES, PARTITION, DeployedPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,10 +37,6 @@ if TYPE_CHECKING:
     from muster.control.runtime.function_settings import FunctionEnvironment
     from muster.options.places.contract.outposts import Outpost
     from muster.options.places.control.place_clients import PlaceClients, Silence
-
-
-PARTITION = "aws"
-"""Neither events nor roles cross the border of a partition, and the settings refuse places in any other."""
 
 
 class PlaceJobs(TrainingJobs):

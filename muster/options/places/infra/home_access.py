@@ -18,9 +18,8 @@ from muster.contract.layout import MODEL_FOLDER
 from muster.contract.run.session_tags import TAG_LINEAGE, TAG_RUN, principal_tag
 from muster.infra.policy import Statement, Target, read
 from muster.infra.settings.stack_settings import StackSettings
-from muster.options.places.contract.outposts import DeployedPlaces, Outpost, Place
+from muster.options.places.contract.outposts import PARTITION, DeployedPlaces, Outpost, Place
 
-PARTITION = "aws"  # the settings refuse any other
 LAUNCHES = "attempt"
 """The function that creates jobs, in sessions with the tags of a run."""
 LOOKS_AFTER = ("react", "settle", "stop", "sweep", "timer", "scale")

@@ -31,11 +31,10 @@ from muster.infra.policy import (
 from muster.infra.rendezvous_bucket import RendezvousBucket
 from muster.infra.replica_role import own_statements, read_data, read_secrets
 from muster.infra.settings.stack_settings import BucketTable, StackSettings
-from muster.options.places.contract.outposts import HOME_BUCKET, home_arn, outpost_stack, role_name
+from muster.options.places.contract.outposts import HOME_BUCKET, PARTITION, home_arn, outpost_stack, role_name
 from muster.options.places.infra.home_access import (
     LAUNCHES,
     LOOKS_AFTER,
-    PARTITION,
     deployed_places,
     home_of,
     role_patterns,

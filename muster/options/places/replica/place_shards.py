@@ -9,14 +9,14 @@ average.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
 
 from muster.contract.run.commit import Commit, Exclusion
 from muster.options.places.replica.roles import Roles
-from muster.replica.codecs.base import Codec, Payload
-from muster.replica.replica_errors import RendezvousError, RoundGoneError
+from muster.replica.codecs.base import Codec
+from muster.replica.replica_errors import RendezvousError
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.reduced_shards import Look, ReducedShards, Sink, shards_of
 from muster.replica.rounds.round_context import RoundContext, log
@@ -34,7 +34,6 @@ from muster.replica.rounds.weighted_mean import (
 from muster.replica.store.read_ahead import ByteRange
 from muster.replica.store.transport import (
     Bytes,
-    Creation,
     ObjectMissingError,
     Store,
     StoreDeniedError,
@@ -73,7 +72,7 @@ class PlaceSums(ReducedShards):
         term = Term(self.ranks, 1.0, self._key(shard), partial(self._records, shard, own))
         return self._in_runs(WeightedMean(self._context, self._part, range(own.number), None, (own, (term,))), blocks)
 
-    def lost(self) -> Rejection | None:
+    def _lost(self) -> Rejection | None:
         """What to say where contributions are gone; None if their round is over, and they are deleted.
 
         The bucket of a place may have lost what its members have given. The run does without.
@@ -94,21 +93,6 @@ class PlaceSums(ReducedShards):
 
     def _key(self, shard: int) -> str:
         return rendezvous_keys.place_sum(self._place, self._commit.round, self._roster[:_DIGITS], shard)
-
-    def _computed(
-        self,
-        shard: int,
-        sink: Sink,
-        mine: Contribution | None,
-        room: Callable[[int], Payload],
-        creation: Creation | None = None,
-    ) -> memoryview:
-        try:
-            return super()._computed(shard, sink, mine, room, creation)
-        except RoundGoneError:
-            if (answer := self.lost()) is not None:
-                raise answer from None
-            raise
 
     def _records(self, shard: int, blocks: Blocks, rest: range) -> Iterator[memoryview]:
         """The records of `rest` of a stored shard. Those from its first one on are behind a header that is its own."""
@@ -191,21 +175,9 @@ class MeanOfPlaces(ReducedShards):
         terms = [Term(sums.ranks, sums.weight, computed=computed[place]) for place, sums in self.sums.items()]
         return WeightedMean(self._context, self._commit, range(blocks.number), None, (blocks, terms))
 
-    def _computed(
-        self,
-        shard: int,
-        sink: Sink,
-        mine: Contribution | None,
-        room: Callable[[int], Payload],
-        creation: Creation | None = None,
-    ) -> memoryview:
-        try:
-            return super()._computed(shard, sink, mine, room, creation)
-        except RoundGoneError:
-            own = self.sums.get(self._place)
-            if own is not None and (answer := own.lost()) is not None:
-                raise answer from None
-            raise
+    def _lost(self) -> Rejection | None:
+        own = self.sums.get(self._place)
+        return None if own is None else own._lost()
 
     def _stored_now(self, shard: int, body: memoryview) -> None:
         if self._near is not None:

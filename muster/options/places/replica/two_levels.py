@@ -8,8 +8,8 @@
 
 Between places so move, for each of R of them, as many bytes up and down as a mean has (home, where all of them meet,
 has R - 1 times as many; a round of which home has no member 2(R - 1)/R times down), whatever the number of replicas.
-A round has four waits for an answer over the long way beside its bytes: the contribution's header, the commit, the
-first sum, the first shard of the mean. Shards go their ways side by side.
+Beside its bytes a round waits some seven times for an answer over the long way: five times to agree, as at one place,
+then for the first sum and the first shard of the mean. Shards go their ways side by side.
 
 A place is late whose sum has not come within the round's patience. Then a process of another place states, in place
 of a shard of the mean, that the round is made without it: the first one to store the shard or a statement decides.
