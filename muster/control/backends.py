@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +16,7 @@ from muster.contract.spec.place_names import HOME
 from muster.contract.spec.rank_spec import parts_of
 from muster.contract.spec.spec import Spec
 from muster.control.aws.sagemaker_jobs import TrainingJobs, last_lines
-from muster.control.jobs import Jobs
+from muster.control.jobs import HasPatience, Jobs, Patient
 from muster.control.runtime.clock import TimeBudget
 
 if TYPE_CHECKING:
@@ -77,13 +76,12 @@ def other_backends(spec: Spec) -> set[Backend]:
     return {part.spec.backend for part in parts_of(spec)} - {Backend.TRAINING_JOB}
 
 
-class Backends:
+class Backends(Patient):
     """All services of a stack: the training jobs of its account and region, and those that options offer."""
 
     def __init__(self, clients: Clients, settings: FunctionEnvironment) -> None:
         self._clients = clients
         self._settings = settings
-        self._patience = TimeBudget(-math.inf)
 
     @cached_property
     def training(self) -> TrainingJobs:
@@ -128,19 +126,10 @@ class Backends:
             raise ConfigurationError(message)
         return found
 
-    @property
-    def patience(self) -> TimeBudget:
-        """How long throttled calls are tried again."""
-        return self._patience
-
-    @patience.setter
-    def patience(self, budget: TimeBudget) -> None:
-        self._patience = budget
-        self.training.patience = budget
-        for service in vars(self).get("services", {}).values():
-            service.patience = budget
-        if "placement" in vars(self):
-            self.placement.patience = budget
+    def _patients(self) -> list[HasPatience]:
+        opened = vars(self)
+        placement = [self.placement] if "placement" in opened else []
+        return [self.training, *placement, *opened.get("services", {}).values()]
 
     def of(self, spec: Spec, where: Where | None = None) -> Jobs:
         """The service that runs the jobs of a replica; `spec` is that of its rank, as it was planned.

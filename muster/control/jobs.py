@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -88,6 +89,34 @@ class PlaceSilentError(ConnectionError):
         self.sent = sent
         """Whether the last call may have been carried out."""
         super().__init__(f"{place} does not answer")
+
+
+class HasPatience(Protocol):
+    """What calls a service."""
+
+    patience: TimeBudget
+    """How long throttled calls are tried again."""
+
+
+class Patient:
+    """What hands its patience on to those that call services for it."""
+
+    _patience = TimeBudget(-math.inf)
+
+    @property
+    def patience(self) -> TimeBudget:
+        """How long throttled calls are tried again."""
+        return self._patience
+
+    @patience.setter
+    def patience(self, budget: TimeBudget) -> None:
+        self._patience = budget
+        for one in self._patients():
+            one.patience = budget
+
+    def _patients(self) -> Iterable[HasPatience]:
+        """Those that are there by now; later ones are given it when they are made."""
+        raise NotImplementedError
 
 
 class Jobs(Protocol):

@@ -20,8 +20,7 @@ from muster.contract.run.plan import Plan
 from muster.contract.run.where import Where
 from muster.contract.spec.spec import Spec
 from muster.control.aws.clients import Clients
-from muster.control.jobs import Jobs
-from muster.control.runtime.clock import TimeBudget
+from muster.control.jobs import Jobs, Patient
 from muster.control.runtime.function_settings import FunctionEnvironment
 
 if TYPE_CHECKING:
@@ -45,11 +44,8 @@ class PlacedReplica(Protocol):
         """The spec of its rank."""
 
 
-class Placement(ABC):
+class Placement(Patient, ABC):
     """The places of a stack, for one function. Each imports what a call needs."""
-
-    patience: TimeBudget
-    """How long throttled calls are tried again."""
 
     @abstractmethod
     def problems(self, spec: Spec, home: Locality) -> list[Problem]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from muster.contract.backend import Backend
 from muster.contract.training.cluster_fields import HyperPod
 from muster.control.backends import ServiceOffer
+from muster.control.jobs import HasPatience, Patient
 from muster.control.runtime.clock import TimeBudget
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PREPARATION_SECONDS = 20.0  # of the minute of the function plan: after that the workflow tries again
 
 
-class ClusterService:
+class ClusterService(Patient):
     """The jobs in the namespaces of a stack's clusters (`muster.control.backends.JobService`)."""
 
     clearing = "take the rights of its pods away"
@@ -34,7 +34,6 @@ class ClusterService:
         self.clusters = clusters
         self._clients = clients
         self._namespaces: dict[tuple[str, str], ClusterJobs] = {}
-        self._patience = TimeBudget(-math.inf)
 
     @classmethod
     def opened(cls, clients: Clients, settings: FunctionEnvironment) -> ClusterService:
@@ -49,16 +48,8 @@ class ClusterService:
 
         return ClusterApis(self._clients.part(ClusterClients), self.clusters)
 
-    @property
-    def patience(self) -> TimeBudget:
-        """How long throttled calls are tried again."""
-        return self._patience
-
-    @patience.setter
-    def patience(self, budget: TimeBudget) -> None:
-        self._patience = budget
-        for jobs in list(self._namespaces.values()):
-            jobs.patience = budget
+    def _patients(self) -> list[HasPatience]:
+        return [*self._namespaces.values()]
 
     def of(self, spec: Spec) -> ClusterJobs:
         """The jobs in the place that the planned spec of a rank names."""

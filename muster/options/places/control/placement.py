@@ -10,7 +10,7 @@ from muster.contract.aws.partitions import Locality
 from muster.contract.run.attempt import requested_type
 from muster.contract.spec.place_rules import deployment_problems
 from muster.control.aws.sagemaker_jobs import TrainingJobs, last_lines
-from muster.control.jobs import PlaceSilentError
+from muster.control.jobs import HasPatience, PlaceSilentError
 from muster.control.placement import PlacedReplica, Placement, PlacementOffer
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function_settings import AttemptEnvironment
@@ -116,18 +116,9 @@ class Outposts(Placement):
         self._settings = settings
         self._opened: dict[str, OpenPlace] = {}
         self._gone: dict[str, Jobs] = {}
-        self._patience = TimeBudget(-math.inf)
 
-    @property
-    def patience(self) -> TimeBudget:
-        """How long throttled calls are tried again."""
-        return self._patience
-
-    @patience.setter
-    def patience(self, budget: TimeBudget) -> None:
-        self._patience = budget
-        for one in list(self._opened.values()):
-            one.jobs.patience = budget
+    def _patients(self) -> list[HasPatience]:
+        return [one.jobs for one in list(self._opened.values())]
 
     @cached_property
     def clients(self) -> PlaceClients:
