@@ -15,6 +15,7 @@ from muster.replica.codecs import codec_named
 from muster.replica.replica_errors import FencedError
 from muster.replica.wire import rendezvous_keys
 from tests.exploration.activities import Killed
+from tests.exploration.draws import run_seed
 from tests.exploration.judge import crossed_too_much
 from tests.exploration.schedules import Event, bring_before, explore, fair, go_on, played
 from tests.exploration.simulated import simulated
@@ -173,6 +174,13 @@ def test_a_mean_that_comes_as_its_readers_give_up_is_read_at_home() -> None:
         maker.stall(GRACE_SECONDS - 3)
     assert members(world, 2) == [0, 1, 2]
     assert not world.seen["logged: fell-forward"]
+
+
+def test_a_process_that_makes_no_shard_learns_of_an_amendment_as_its_peer_does() -> None:
+    # Two replicas at home are killed and replay the round; of the one with two processes only one makes the shard.
+    _, world = run_seed(60573, "places")
+    assert world.problems == []
+    assert world.store.exists(rendezvous_keys.commit(2, 1))
 
 
 def test_two_places_that_go_dark_are_both_left_out() -> None:

@@ -164,7 +164,8 @@ class TwoLevels(Reduction):
             self._make_all(self._not_stored(sums))
             self._known.update((self._place, shard) for shard in sums)
         left = [shard for shard in missing if shard not in made]
-        watched = next((shard for shard in left if shard in mine), None)
+        # One that another process of the replica makes, where there is no other: that process may have been told.
+        watched = next((shard for shard in left if shard in mine), next(iter(left), None))
         # All shards come from the same places: one shows whether one of them is late.
         return [shard for shard in left if shard != watched or not self._give_up(shard, timed_out=timed_out)]
 
