@@ -49,7 +49,7 @@ MAKEFLAGS += --jobs=3
 # What an interrupted recipe has left of its target is no target.
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hyperpod demo-elastic demo-gpt unit test test-release check check-types check-gate check-style upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock job-schema release clean
+.PHONY: help setup demo demo-hyperpod demo-elastic demo-places demo-gpt unit test test-release check check-types check-gate check-style upgrade-test soak explore explore-rendezvous bench docs site screenshots deploy lock job-schema release clean
 
 GOALS := $(filter-out help clean,$(or $(MAKECMDGOALS),help))
 ifneq ($(GOALS),)
@@ -206,6 +206,9 @@ demo-hyperpod: setup ## The same on an embedded HyperPod cluster: a node is lost
 
 demo-elastic: setup ## Replicas that come and go: two, then six, then three, with a shortage and a lost instance
 	@$(BIN)/python -m examples.digits.seats_demo
+
+demo-places: setup ## Three regions of two accounts: one goes dark, its replicas go elsewhere
+	@$(BIN)/python -m examples.digits.places_demo
 
 demo-gpt: setup $(TORCH) ## A GPT in PyTorch, 4 replicas against data parallel (3 minutes); PROCESSES=2 shards each (FSDP2)
 	@$(BIN)/python -m examples.char_gpt.demo $(addprefix --spec ,$(SPEC))

@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +24,6 @@ from muster import MusterError
 from muster.client.client_errors import SpecFileError, os_reason
 from muster.contract.spec.spec_reader import parse_spec_text
 from muster.infra.deploy.deployment import deploy
-from muster.infra.settings.cluster_tables import ClusterTable
 from muster.infra.settings.stack_settings import LOCAL_IMAGE, Platform, ReplicasTable, StackSettings
 from muster.local import LocalCloud, Settings
 
@@ -45,13 +45,18 @@ class Stage:
         console: Console,
         folder: Path,
         services: Mapping[str, BaseModel] | None = None,
-        clusters: Mapping[str, ClusterTable] | None = None,
+        tables: Mapping[str, Any] | None = None,
+        places: Path | None = None,
     ) -> None:
-        """`services`: those that the cloud has besides, with their settings; `clusters`: those that the stack uses."""
+        """`services`: those that the cloud has besides, with their settings; `tables`: of the stack's settings.
+
+        `places`: the settings file of a stack with places, which `muster deploy` deploys.
+        """
         self.console = console
         self.folder = folder
         self._services = services or {}
-        self._clusters = clusters or {}
+        self._tables = tables or {}
+        self._places = places
         self.watch = PhaseTimer(console)
         self._cloud: LocalCloud | None = None
 
@@ -71,8 +76,6 @@ class Stage:
             MusterError: a part could not be started.
         """
         settings = Settings(port=0, code=(ROOT,), end_with_parent=True, services=self._services)
-        stack = StackSettings(replicas=ReplicasTable(image=LOCAL_IMAGE), hyperpod_clusters=dict(self._clusters))
-        outputs, log = self.folder / "deploy" / "outputs.json", self.folder / "deploy.log"
         with self.console.status("starting the embedded cloud"), self.watch.phase("embedded cloud") as remarks:
             cloud = LocalCloud.start(self.folder / "cloud", settings)
             remarks.append(cloud.endpoint)
@@ -83,9 +86,27 @@ class Stage:
             os.environ.clear()
             os.environ.update(environment)
             with self.console.status("deploying the stack"), self.watch.phase("deployment") as remarks:
-                deploy(environment, target=Platform.LOCAL, settings=stack, outputs=outputs, log=log)
-                remarks.append("cdk bootstrap, cdk deploy")
+                remarks.append(self._deploy(environment))
             yield
+
+    def _deploy(self, environment: Mapping[str, str]) -> str:
+        """Deploy the stack; returns what was run."""
+        log = self.folder / "deploy.log"
+        if self._places is None:
+            stack = StackSettings(replicas=ReplicasTable(image=LOCAL_IMAGE), **self._tables)
+            outputs = self.folder / "deploy" / "outputs.json"
+            deploy(environment, target=Platform.LOCAL, settings=stack, outputs=outputs, log=log)
+            return "cdk bootstrap, cdk deploy"
+        program = str(Path(sys.executable).with_name("muster"))
+        command = [program, "deploy", "--target", "local", "--settings", str(self._places)]
+        with log.open("w") as output:
+            done = subprocess.run(
+                command, cwd=self.folder, env=environment, stdout=output, stderr=subprocess.STDOUT, check=False
+            )
+        if done.returncode:
+            message = f"`muster deploy` failed: {shown(log)} says why."
+            raise MusterError(message)
+        return "muster deploy"
 
     def play(self, spec: Spec, timeout_seconds: float, follow: Callable[[RunStatus], None]) -> Result:
         """Launch `spec`, pass every status to `follow` and show it; returns the result."""

@@ -49,7 +49,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
     console.print(_INTRODUCTION.format(replicas=spec.replicas, nodes=NODES))
     cluster = ClusterSettings(nodes=NODES, node_type=spec.instance_types[0])
     table = ClusterTable(eks_cluster=cluster.eks_cluster, namespaces=[cluster.namespace])
-    stage = Stage(console, folder, {"hyperpod": cluster}, {cluster.name: table})
+    stage = Stage(console, folder, {"hyperpod": cluster}, {"hyperpod_clusters": {cluster.name: table}})
     with ThreadPoolExecutor(max_workers=1) as pool:
         shared = replica_arguments(spec, "outer_learning_rate", "outer_momentum", "seconds_per_round")
         baseline = pool.submit(baseline_accuracy, replicas=spec.replicas, **shared)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from botocore.exceptions import ClientError as AwsError
 
 from muster.client.aws.connection import CONFIG, caller_place
@@ -92,8 +93,8 @@ class Account:
                 message = f"The stack {name} is being changed ({found['StackStatus']}): wait until that has ended."
                 raise DeployError(message)
             body = client.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
-        # botocore parses the body; a template that is not JSON is not ours.
-        template = body if isinstance(body, dict) else _json(body)
+        # botocore parses a body of JSON; the CDK CLI writes a small template as YAML.
+        template = body if isinstance(body, dict) else _yaml(body)
         changed_at = found.get("LastUpdatedTime", found["CreationTime"])
         return DeployedStack(name, found["StackStatus"], outputs_of(found), template, changed_at)
 
@@ -211,6 +212,14 @@ class Account:
                 if error_code(error) in {"NoSuchBucketPolicy", "NoSuchLifecycleConfiguration"}:
                     return None
                 raise
+
+
+def _yaml(text: str) -> dict[str, Any]:
+    try:
+        found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+    except yaml.YAMLError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _json(text: str) -> dict[str, Any]:

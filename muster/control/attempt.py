@@ -188,8 +188,8 @@ def _launch(
     # While the rerun was delayed, the other replicas may have reached the ceiling.
     if current.attempt > 1 and (ceiling := reached_ceiling(replica.run)):
         return _not_created(current, FailureClass.UNKNOWN, ceiling)
-    if current.where is not None and not current.where.launches:
-        return _not_created(current, FailureClass.CAPACITY, current.where.why)
+    if current.where is not None and (closed := replica.run.backends.placement.closed(replica, current)):
+        return _not_created(current, FailureClass.CAPACITY, closed)
     return _create(launcher, replica, record)
 
 

@@ -56,6 +56,10 @@ class Placement(Patient, ABC):
         """Where the attempt that follows `before` goes."""
 
     @abstractmethod
+    def closed(self, replica: PlacedReplica, current: Attempt) -> str | None:
+        """Why an attempt that is recorded is not launched: it was to go nowhere, or others are there meanwhile."""
+
+    @abstractmethod
     def instance_type(self, replica: PlacedReplica, where: Where, before: Sequence[Attempt]) -> str | None:
         """The type to request there; None where SageMaker chooses."""
 

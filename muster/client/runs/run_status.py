@@ -298,7 +298,7 @@ def run_status(seen: Observation) -> RunStatus:
         page=seen.page,
         model=seen.result.model if seen.result else None,
         findings=_findings(seen),
-        remarks=(*_remarks(seen), *_may_run(attempts)),
+        remarks=(*_remarks(seen), *_may_run(attempts, ended=seen.result is not None)),
         time=_time(seen, attempts),
         failures=failed_attempts(run_name(seen.run), attempts),
         warm_pools=kept_pools(attempts, seen.now, listed=seen.warm_pools),
@@ -383,14 +383,15 @@ def _speed(seen: Observation, state: RunState) -> _Speed:
     return _Speed(pace.samples_per_second, ends_at=None if end is None else timestamps.text(end))
 
 
-def _may_run(attempts: Mapping[int, Sequence[Attempt]]) -> Iterator[str]:
-    """What may still run in places that did not answer."""
+def _may_run(attempts: Mapping[int, Sequence[Attempt]], *, ended: bool) -> Iterator[str]:
+    """What may still run in places that did not answer. The result of an ended run says what was known then."""
+    verb, what = ("could", "when the run ended: the sweep stops it once") if ended else ("may", "and is stopped once")
     for rank, own in sorted(attempts.items()):
         for where in (attempt.where for attempt in own):
             if where is not None and where.may_run:
                 yield (
-                    f"A job of replica {rank} may still run in {where.place}, which has not answered since "
-                    f"{where.silent_since}: it is stopped once the place answers."
+                    f"A job of replica {rank} {verb} still run in {where.place}, silent since {where.silent_since}, "
+                    f"{what} the place answers."
                 )
 
 

@@ -68,7 +68,7 @@ def test_status_and_events_say_where_each_attempt_runs_why_and_what_may_still_ru
     placed.plane.store.create(RunLayout(RUN).commit(1), commit(RUN))
     assert placed.arm(1) is Launch.CONCLUDED
     [remark] = Observer(cloud, RUN).look().remarks
-    assert remark.startswith("A job of replica 1 may still run in tokyo, which has not answered since 20")
+    assert remark.startswith("A job of replica 1 may still run in tokyo, silent since 20")
 
 
 def test_a_replica_elsewhere_is_not_cancelled_by_a_client(placed: ControlHarness) -> None:

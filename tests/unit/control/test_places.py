@@ -19,10 +19,12 @@ from muster.control.react import JobStateChange
 from muster.control.settle import finish_run
 from muster.control.stop import StillRunningError, StopRequest, stop_run
 from muster.control.sweep import SweepRequest, sweep
+from muster.options.places.control import choice
 from tests.memory import AwsError, Fault
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.memory.places import OUTPOSTS
 from tests.simulation.lives import commit, manifest_archive
+from tests.support.control_steps import FunctionEndedError
 
 SHARES = {"replicas": 2, "places": {"oregon": 1, "tokyo": 1}}
 LADDER: dict[str, Any] = {
@@ -35,7 +37,8 @@ NO_QUOTA = AwsError("ResourceLimitExceeded", "The account-level service limit is
 
 
 @pytest.fixture
-def placed() -> Iterator[ControlHarness]:
+def placed(monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlHarness]:
+    monkeypatch.setattr(choice, "_prices", {})
     with ControlHarness(places=True).installed() as harness:
         yield harness
 
@@ -161,6 +164,39 @@ def test_no_more_replicas_are_on_a_rung_than_it_may_have_whatever_the_order(plac
     for rank in (2, 0, 1):
         placed.arm(rank)
     assert (jobs_in(placed, "oregon"), len(jobs_in(placed, "tokyo"))) == ([placed.job(0)], 2)
+
+
+def test_of_two_that_choose_the_last_place_of_a_rung_at_the_same_time_one_is_launched_there(
+    placed: ControlHarness,
+) -> None:
+    placed.cloud.prices["us-west-2", "ml.m5.large"] = 0.2
+    ladder = [{"place": "oregon", "price_cap": 0.15, "at_most": 1}, {"place": "tokyo"}]
+    launched(placed, replicas=2, places={"ladder": ladder})
+    placed.deliver()
+    placed.cloud.prices["us-west-2", "ml.m5.large"] = 0.1
+    placed.cloud.clock.sleep(3_601)
+    placed.place("tokyo").training.fail(placed.job(1), "InternalServerError: broken")
+    placed.deliver()
+    placed.place("tokyo").training.fail(placed.job(0), "InternalServerError: broken")
+    # Its end is decided, and not yet in the roll-up.
+    placed.cloud.calls.inject(
+        Fault("PutObject", FunctionEndedError(), when=lambda call: "/rollup/" in call.parameters["Key"])
+    )
+    with pytest.raises(FunctionEndedError):
+        placed.deliver()
+    # Replica 1 has chosen, and replica 0 chooses before that is recorded.
+    placed.cloud.calls.inject(
+        Fault(
+            "PutObject",
+            when=lambda call: call.parameters["Key"].endswith("/replicas/1.json"),
+            action=lambda: placed.arm(0, 2),
+        )
+    )
+    assert placed.arm(1, 2) is Launch.CONCLUDED
+    assert jobs_in(placed, "oregon") == [placed.job(0, 2)]
+    assert placed.record(1).current.reason == "rung 0 (oregon) has 1 meanwhile, as many as it may have"
+    assert placed.arm(1, 3) is Launch.CREATED
+    assert placed.job(1, 3) in jobs_in(placed, "tokyo")
 
 
 # --- events ---------------------------------------------------------------------------------------

@@ -59,7 +59,9 @@ def _check(name: str, one: Outpost, account: Account) -> Iterator[Check]:
 
 def _described(account: Account, stack: str, one: Outpost) -> Any:
     """What CloudFormation says of the outpost; None where there is none."""
-    session = PlaceSession(account.session.profile_name, one.region, local_places(os.environ).get(one.name))
+    # The AWS CLI takes the default profile where there is one, and needs none.
+    profile = account.session.profile_name if account.session.profile_name != "default" else None
+    session = PlaceSession(profile, one.region, local_places(os.environ).get(one.name))
     client = session.client("cloudformation", config=CONFIG)
     try:
         return account.answer("cloudformation", lambda: client.describe_stacks(StackName=stack)["Stacks"][0])

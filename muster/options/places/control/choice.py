@@ -13,6 +13,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit, last_round
 from muster.contract.run.record import Next
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, shard_count
+from muster.contract.run.where import Where
 from muster.contract.spec.places import Places, Rung
 from muster.contract.timestamps import seconds_between
 from muster.control.round_notes import last_commit
@@ -22,7 +23,6 @@ from muster.control.runtime.parallel import in_parallel
 from muster.options.places.contract.ladder import Facts, RungState, leads_elsewhere, refusals_of, share, where
 
 if TYPE_CHECKING:
-    from muster.contract.run.where import Where
     from muster.control.documents import PlannedRun
     from muster.control.placement import PlacedReplica
     from muster.options.places.control.place_clients import PlaceClients
@@ -40,6 +40,26 @@ def choose(replica: PlacedReplica, before: Sequence[Attempt], price: Price) -> W
     if places.shares:
         return share(places, replica.rank, spot=replica.spec.spot)
     return where(places, before, _facts(replica, places, price))
+
+
+def closed(replica: PlacedReplica, current: Attempt) -> str | None:
+    """Why an attempt is not launched: it has no rung, or replicas that chose at the same time have filled it.
+
+    Each records its choice before it looks, so of two that have not seen each other one does now. Those that were
+    earlier stay, and those that have an instance.
+    """
+    places, at = replica.run.plan.spec.places or Places(), current.where or Where()
+    if not at.launches:
+        return at.why
+    rung = None if at.rung is None else places.ladder[at.rung]
+    if rung is None or rung.at_most is None:
+        return None
+    mine = (current.launched_at, replica.rank)
+    others = [entry for entry in _entries(replica.run) if entry.rank != replica.rank and _is_on(entry, at.rung)]
+    first = [one for one in others if one.attempts[-1].status or (one.attempts[-1].launched_at, one.rank) < mine]
+    if len(first) < rung.at_most:
+        return None
+    return f"rung {at.rung} ({rung.place}) has {rung.at_most} meanwhile, as many as it may have"
 
 
 def gives_up(replica: PlacedReplica, current: Attempt) -> str | None:
@@ -109,10 +129,16 @@ def _state(
                 continue
             served_at = next((step.at for step in attempt.history if step.secondary not in BEFORE_INSTANCE), None)
             served = max(served or served_at, served_at) if served_at else served
-            if attempt is entry.attempts[-1] and entry.decision is None:
+            if attempt is entry.attempts[-1] and _is_on(entry, number):
                 on_it += 1
                 trying += served_at is None
     return RungState(on_it, trying, refused, served, priced(places.ladder[number]))
+
+
+def _is_on(entry: ReplicaEntry, rung: int | None) -> bool:
+    """Whether the latest attempt of a replica is on a rung."""
+    where = entry.attempts[-1].where
+    return where is not None and where.launches and where.rung == rung and entry.decision is None
 
 
 def _waits(entry: ReplicaEntry) -> bool:

@@ -170,6 +170,12 @@ class Outposts(Placement):
 
         return choose(replica, before, self._price)
 
+    def closed(self, replica: PlacedReplica, current: Attempt) -> str | None:
+        """Why an attempt that is recorded is not launched on its rung."""
+        from muster.options.places.control.choice import closed  # noqa: PLC0415
+
+        return closed(replica, current)
+
     def instance_type(self, replica: PlacedReplica, where: Where, before: Sequence[Attempt]) -> str | None:
         """The type to request there."""
         places = replica.run.plan.spec.places

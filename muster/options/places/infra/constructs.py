@@ -10,11 +10,13 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 
+from muster.contract.spec.recipe_reference import RECIPES
 from muster.contract.training.network_access import VpcConfig
+from muster.contract.training.source_delivery import PACKAGES, SOURCE
 from muster.infra.functions.event_delivery import DeadLetters
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
 from muster.infra.functions.triggers import JOB_DETAIL_TYPE, JOB_SOURCE
-from muster.infra.policy import Arns, Target, allow
+from muster.infra.policy import Arns, Target, allow, list_under, read
 from muster.infra.settings.stack_settings import StackSettings
 from muster.infra.stack_option import Grant, Notices, Resources, StackOption
 from muster.options.places.contract.outposts import ENV_PLACES, statement_id
@@ -83,13 +85,20 @@ def _add_outposts(app: App, settings: StackSettings) -> None:
 _KNOWN = (ENV_PLACES,)
 _ASSUME = allow(Target.PLACE_LAUNCHERS, "sts:AssumeRole")
 _ASSUME_WITH_TAGS = allow(Target.PLACE_LAUNCHERS, "sts:AssumeRole", "sts:TagSession")
+_CHOOSE = (
+    # Whether the others train on without a replica whose place is silent, and how far the run is from its end.
+    read("rendezvous/*/commits/*"),
+    allow(Target.ANY, "pricing:GetProducts"),  # it has no resource level
+)
+_DELIVER = read(f"{SOURCE}*", f"{PACKAGES}*", f"{RECIPES}*")
+_LIST = list_under("rendezvous/*/commits/*", f"{RECIPES}*")
 
 OFFER = StackOption(
     is_asked_for=lambda settings: bool(settings.places),
     resources=Resources(PlacesPart),
     grants={
         "plan": Grant(variables=_KNOWN),
-        LAUNCHES: Grant((_ASSUME_WITH_TAGS,), _KNOWN),
+        LAUNCHES: Grant((_ASSUME_WITH_TAGS, *_CHOOSE, _DELIVER, _LIST), _KNOWN),
         **dict.fromkeys(LOOKS_AFTER, Grant((_ASSUME,), _KNOWN)),
     },
     bucket_statements=bucket_statements,

@@ -70,12 +70,15 @@ def statements_at_home() -> Sequence[Statement]:
     As at home, the tags of the session say which run it is of. Nothing else is allowed.
     """
     lineage, run = principal_tag(TAG_LINEAGE), principal_tag(TAG_RUN)
-    rendezvous, model = f"rendezvous/{lineage}/*", f"output/{run}/{MODEL_FOLDER.rstrip('/')}*"
+    rendezvous, output = f"rendezvous/{lineage}/*", f"output/{run}/"
+    model = f"{output}{MODEL_FOLDER.rstrip('/')}*"
+    # The folder of what may not exist is listed: see the replica role at home.
+    listed = {"StringLike": {"s3:prefix": [rendezvous, f"{output}*"]}}
     return (
         read(f"runs/{run}/*"),
         Statement(("s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"), Target.OBJECTS, (rendezvous, model)),
         Statement(("s3:DeleteObject",), Target.OBJECTS, (rendezvous,)),
-        Statement(("s3:ListBucket",), Target.BUCKET, conditions={"StringLike": {"s3:prefix": [rendezvous, model]}}),
+        Statement(("s3:ListBucket",), Target.BUCKET, conditions=listed),
     )
 
 

@@ -1,6 +1,6 @@
 """The AWS Price List API, as far as a client looks at it: what an hour of training costs on demand in a region.
 
-Only the fault `price` gives an instance type a price. On AWS, too, a type that is not trained on in a region has none.
+Those of Muster's own table, in every region, unless the fault `price` says another one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from muster.contract.aws.instance_types import USD_PER_HOUR
 from muster.local.faults import Price
 from muster.local.sagemaker.answer_pages import page
 from muster.local.sagemaker.service_errors import Caller, ServiceError
@@ -48,10 +49,10 @@ class PriceList:
     def _offers(self) -> Iterator[dict[str, Any]]:
         for region in {place.account.region for place in self._atlas.all}:
             names = [place.name for place in self._atlas.in_region(region)]
-            newest = {
+            changed = {
                 price.instance_type: price.usd_per_hour for name in names for price in self._faults.at(name).all(Price)
             }
-            for instance_type, usd in newest.items():
+            for instance_type, usd in {**USD_PER_HOUR, **changed}.items():
                 yield _offer(region, instance_type, usd)
 
 
