@@ -308,7 +308,7 @@ class PlaceAccount(Account):
 
     def run_input(self, machine: str, run: str) -> Mapping[str, Any]:
         assert machine == "arn:machine"
-        return {"spec": {"places": {"tokyo": 1}}} if run == "uses" else {"spec": {}}
+        return {"replicas": 1, "places": {"shares": {"tokyo": 1}}} if run == "uses" else {"replicas": 1}
 
     def place(self) -> Locality:
         return Locality("aws", "ap-northeast-1", self.leads_to)

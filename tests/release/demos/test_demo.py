@@ -28,6 +28,17 @@ def test_the_demo_on_a_cluster_loses_a_node_grows_a_replica_and_succeeds(tmp_pat
     assert {one["cluster"]["cluster"] for each in shown["replicas"] for one in each["attempts"]} == {"muster-local"}
 
 
+@pytest.mark.parametrize("which", ["seats_demo", "places_demo"])
+def test_a_demo_of_replicas_that_come_go_and_move_succeeds(tmp_path: Path, which: str) -> None:
+    demo = start_demo(tmp_path, of=f"digits.{which}")
+    output, _ = demo.communicate(timeout=280)
+    assert demo.returncode == 0, output
+    report = json.loads((tmp_path / "result.json").read_text())
+    assert report["problems"] == []
+    assert report["parameters_identical"] is True
+    assert data_in((tmp_path / "report.html").read_text(encoding="utf-8"))["replicas"]
+
+
 # As examples/char_gpt/run.yaml, in seconds: so noisy that one replica alone is clearly behind.
 SMALL_GPT = """\
 replicas: 2

@@ -182,14 +182,12 @@ class PlaceStacks:
         runs = [] if machine is None else self._home.account.running_runs(machine)
         using = [run for run in runs if machine is not None and self._names(machine, run, one.name)]
         jobs = one.account.active_jobs(outputs.get("JobPrefix", self._home.settings.job_prefix))
-        named = {run_name(run) for run in runs}
+        named = {run_name(run) for run in using}
         return [*using, *sorted(str(job.name) for job in jobs if job.name.run not in named)]
 
     def _names(self, machine: str, run: str, place: str) -> bool:
-        """Whether a run names the place."""
-        found = self._home.account.run_input(machine, run)  # without it the run's jobs show
-        spec = found.get("spec")
-        return isinstance(spec, dict) and f'"{place}"' in json.dumps(spec.get("places"))
+        """Whether a run names the place. The jobs of one that another run has started show it, too."""
+        return f'"{place}"' in json.dumps(self._home.account.run_input(machine, run).get("places"))
 
     def changes(self, assembly: Assembly) -> Mapping[str, list[str]]:
         """What a deployment would change in each outpost."""
