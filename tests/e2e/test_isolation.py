@@ -1,17 +1,13 @@
 """Two runs side by side, one of them hostile: it reaches nothing of the other, which ends as if it were alone."""
 
-import io
-import json
-import tarfile
 import uuid
 from typing import Any
 
 from tests.support.deployed import Deployed, Run
-from tests.support.jobs.attack import REPORT
+from tests.support.jobs.attack import DENIED, report_in
 from tests.support.waiting import wait_until
 
 ROUNDS = 6
-DENIED = {"AccessDenied", "AccessDeniedException", "403"}
 FOLDERS = ("rendezvous", "checkpoints", "output", "runs")
 
 
@@ -28,10 +24,7 @@ def training(stack: Deployed, gate: str) -> dict[str, Any]:
 def report_of(run: Run) -> dict[str, Any]:
     body = run.document(f"{run.layout.output}{run.job()}/output/output.tar.gz")
     assert body is not None
-    with tarfile.open(fileobj=io.BytesIO(body)) as archive:
-        member = archive.extractfile(REPORT)
-        assert member is not None
-        return dict(json.loads(member.read()))
+    return report_in(body)
 
 
 def contents(stack: Deployed, found: list[str]) -> dict[str, bytes]:

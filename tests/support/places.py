@@ -15,6 +15,7 @@ from tests.support.waiting import wait_until
 from tests.support.workshop import Workshop, fast_settings
 
 OREGON, TOKYO = "us-west-2", "ap-northeast-1"
+HOME = "123456789012"
 OTHER = "210987654321"
 """The account of Tokyo."""
 Statement = dict[str, Any]

@@ -1,6 +1,8 @@
 """Trainers of two runs side by side: one goes its way, the other does to the first run what its rights allow."""
 
+import io
 import json
+import tarfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +19,17 @@ from tests.support.peers import gradient_of
 
 COUNT = 300
 REPORT = "report.json"
+DENIED = {"AccessDenied", "AccessDeniedException", "403"}
+"""The answers that refuse."""
 _REGION = "us-east-1"  # a container is not told its region
+
+
+def report_in(archive: bytes) -> dict[str, Any]:
+    """What an attack was answered, from the outputs of its job."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        member = files.extractfile(REPORT)
+        assert member is not None
+        return dict(json.loads(member.read()))
 
 
 def train_past(context: Context, *, rounds: int, gate: str, **_: Any) -> None:
@@ -46,13 +58,34 @@ def attack(context: Context, *, bucket: str, victim: Sequence[str], own: Sequenc
     (context.output_dir / REPORT).write_text(json.dumps(answers))
 
 
+def attack_places(context: Context, *, targets: Sequence[tuple[str, str, Sequence[str]]], roles: Sequence[str]) -> None:
+    """Try everything on keys of buckets in several regions, and to become the roles of others."""
+    answers = {}
+    for bucket, region, keys in targets:
+        assailant = _Assailant(bucket, context.run, region)
+        answers[bucket] = {"keys": [assailant.on_key(key) for key in keys], "listings": assailant.listings(keys)}
+    DiLoCo(context.rendezvous, np.zeros(3, np.float32)).step()
+    (context.output_dir / REPORT).write_text(json.dumps({"buckets": answers, "roles": [*map(_assumed, roles)]}))
+
+
+def _assumed(role: str) -> str:
+    sts = boto3.client("sts", region_name=_REGION)
+    stated = {"RoleArn": role, "RoleSessionName": "attack"}
+    answers = {
+        _answer(lambda: sts.assume_role(**stated)),
+        _answer(lambda: sts.assume_role(**stated, ExternalId="Muster/muster/oregon")),
+        _answer(lambda: sts.assume_role(**stated, ExternalId="Muster/muster/tokyo")),
+    }
+    return " ".join(sorted(answers))
+
+
 class _Assailant:
     """Calls with the credentials of the job's role."""
 
-    def __init__(self, bucket: str, run: str) -> None:
+    def __init__(self, bucket: str, run: str, region: str = _REGION) -> None:
         self._bucket = bucket
         self._run = run
-        self._s3 = boto3.client("s3", region_name=_REGION)
+        self._s3 = boto3.client("s3", region_name=region)
 
     def on_key(self, key: str) -> dict[str, str]:
         """What an attack on one object gets, by attack."""

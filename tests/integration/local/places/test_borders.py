@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from muster.local import LocalCloud
 from tests.support.places import (
+    HOME,
     OREGON,
     OTHER,
     TOKYO,
@@ -24,7 +25,6 @@ from tests.support.places import (
 from tests.support.waiting import wait_until
 from tests.support.workshop import EVERYTHING, Workshop
 
-HOME = "123456789012"
 _TAGS = [{"Key": "lineage", "Value": "one"}]
 
 
