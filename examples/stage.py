@@ -46,17 +46,12 @@ class Stage:
         folder: Path,
         services: Mapping[str, BaseModel] | None = None,
         tables: Mapping[str, Any] | None = None,
-        places: Path | None = None,
     ) -> None:
-        """`services`: those that the cloud has besides, with their settings; `tables`: of the stack's settings.
-
-        `places`: the settings file of a stack with places, which `muster deploy` deploys.
-        """
+        """`services`: those that the cloud has besides, with their settings; `tables`: of the stack's settings."""
         self.console = console
         self.folder = folder
         self._services = services or {}
         self._tables = tables or {}
-        self._places = places
         self.watch = PhaseTimer(console)
         self._cloud: LocalCloud | None = None
 
@@ -92,17 +87,16 @@ class Stage:
     def _deploy(self, environment: Mapping[str, str]) -> str:
         """Deploy the stack; returns what was run."""
         log = self.folder / "deploy.log"
-        if self._places is None:
+        if "places" not in self._services:
             stack = StackSettings(replicas=ReplicasTable(image=LOCAL_IMAGE), **self._tables)
             outputs = self.folder / "deploy" / "outputs.json"
             deploy(environment, target=Platform.LOCAL, settings=stack, outputs=outputs, log=log)
             return "cdk bootstrap, cdk deploy"
         program = str(Path(sys.executable).with_name("muster"))
-        command = [program, "deploy", "--target", "local", "--settings", str(self._places)]
+        command = [program, "deploy", "--target", "local"]  # the shell's variables name the places
+        options: dict[str, Any] = {"cwd": self.folder, "env": environment, "stderr": subprocess.STDOUT}
         with log.open("w") as output:
-            done = subprocess.run(
-                command, cwd=self.folder, env=environment, stdout=output, stderr=subprocess.STDOUT, check=False
-            )
+            done = subprocess.run(command, stdout=output, check=False, **options)
         if done.returncode:
             message = f"`muster deploy` failed: {shown(log)} says why."
             raise MusterError(message)

@@ -49,6 +49,8 @@ class Target(Enum):
     """The role in whose sessions attempt creates jobs."""
     PLACE_LAUNCHERS = auto()
     """Such roles of the stack's other places; empty where it has none."""
+    PLACE_NOTICES = auto()
+    """The queue of what replicas have written of others in silent places; empty as well."""
     TIMERS = auto()
     """The schedules of EventBridge Scheduler whose names begin with the stack's job prefix."""
     TIMER_ROLE = auto()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from muster.contract.run.notices import NOTICES
 from muster.infra.functions.triggers import no_rules
 from muster.options import offers
 
@@ -49,6 +50,10 @@ class Grant:
     statements: Sequence[Statement] = ()
     variables: Sequence[str] = ()
     triggers: Callable[[TriggerContext], list[RuleSettings]] = no_rules
+
+
+NOTICES_OF_REPLICAS = Notices("notices", "Muster: notices of replicas", NOTICES, ".json", expiry_days=30)
+"""Each is read when it is written. Afterwards it says how a container ended, for those who look."""
 
 
 class StackPart(Protocol):
@@ -108,5 +113,6 @@ def stack_options(settings: StackSettings) -> list[StackOption]:
 
 
 def notices_of(options: Iterable[StackOption]) -> list[Notices]:
-    """The notices of options."""
-    return [notices for one in options if one.resources is not None for notices in one.resources.notices]
+    """The notices of options, each once."""
+    found = (notices for one in options if one.resources is not None for notices in one.resources.notices)
+    return list(dict.fromkeys(found))

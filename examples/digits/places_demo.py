@@ -25,7 +25,6 @@ from muster.options.places.local.link_client import LinkClient
 from muster.options.places.local.place_settings import PlacesSettings
 
 SPEC = Path(__file__).with_name("places.yaml")
-SETTINGS = Path(__file__).with_name("places.toml")
 
 ADDED = ["oregon=us-west-2", "tokyo=ap-northeast-1/210987654321"]
 SHORT, DARK = 2, "oregon"
@@ -46,7 +45,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
         MusterError: a part could not be started, or the run could not be followed.
     """
     console.print(_INTRODUCTION.format(replicas=spec.replicas))
-    stage = Stage(console, folder, {"places": PlacesSettings(add=ADDED)}, places=SETTINGS)
+    stage = Stage(console, folder, {"places": PlacesSettings(add=ADDED)})
     with ThreadPoolExecutor(max_workers=1) as pool:
         shared = replica_arguments(spec, "outer_learning_rate", "outer_momentum", "seconds_per_round")
         baseline = pool.submit(baseline_accuracy, replicas=spec.replicas, **shared)

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
-from muster.contract.run.attempt import NOT_CREATED, Attempt
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.contract.run.where import Where
 from muster.control.active_run import ActiveReplica
@@ -37,9 +36,8 @@ from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
 from muster.control.documents import Seen
 from muster.control.jobs import Job, Jobs, LaunchRefusedError, PlaceSilentError
-from muster.control.left_behind import call_back
+from muster.control.left_behind import call_back, given_up, not_created
 from muster.control.reporting.announcements import announce_launch
-from muster.control.runtime import clock
 from muster.control.seat_keeper import seat_keeper
 
 _Placed = Callable[[tuple[Attempt, ...]], Where | None]
@@ -180,16 +178,16 @@ def _launch(
     try:
         job = _existing(replica, current) if repeated else None
     except PlaceSilentError as silent:
-        return _silent(replica, current, silent, stopping=stopping)
+        return given_up(replica, current, silent, stopping=stopping) or Launch.SILENT
     if job is not None:
         return _adopt(replica, current, job)
     if stopping:
-        return _not_created(current, FailureClass.STOPPED_BY_MUSTER, "it was stopped before the launch")
+        return not_created(current, FailureClass.STOPPED_BY_MUSTER, "it was stopped before the launch")
     # While the rerun was delayed, the other replicas may have reached the ceiling.
     if current.attempt > 1 and (ceiling := reached_ceiling(replica.run)):
-        return _not_created(current, FailureClass.UNKNOWN, ceiling)
+        return not_created(current, FailureClass.UNKNOWN, ceiling)
     if current.where is not None and (closed := replica.run.backends.placement.closed(replica, current)):
-        return _not_created(current, FailureClass.CAPACITY, closed)
+        return not_created(current, FailureClass.CAPACITY, closed)
     return _create(launcher, replica, record)
 
 
@@ -203,11 +201,11 @@ def _create(launcher: Launcher, replica: ActiveReplica, record: Record) -> Launc
         if silent.sent:
             # The job may exist: the next try looks for it.
             raise
-        return _silent(replica, current, silent, stopping=False)
+        return given_up(replica, current, silent, stopping=False) or Launch.SILENT
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused; the response to an earlier one may have been lost.
         job = jobs.find(current.job)
-        return _adopt(replica, current, job) if job else _not_created(current, refused.failure_class, refused.reason)
+        return _adopt(replica, current, job) if job else not_created(current, refused.failure_class, refused.reason)
     except Exception:
         _obey_fence(replica, current)
         raise
@@ -235,21 +233,6 @@ def _existing(replica: ActiveReplica, current: Attempt) -> Job | None:
     return job
 
 
-def _silent(replica: ActiveReplica, current: Attempt, silent: PlaceSilentError, *, stopping: bool) -> Launch | Attempt:
-    """What follows where the attempt's place does not answer: it is given up, or the next re-arm looks again."""
-    why = "the run is stopping" if stopping else replica.run.backends.placement.gives_up(replica, current)
-    if why is None or current.where is None:
-        return Launch.SILENT
-    failure_class = FailureClass.STOPPED_BY_MUSTER if stopping else FailureClass.CAPACITY
-    if current.has_proven_job and not stopping:
-        failure_class = FailureClass.INFRASTRUCTURE
-    ended = _not_created(current, failure_class, f"{silent}; {why}")
-    proven = {"secondary": current.secondary, "billable_seconds": None} if current.has_proven_job else {}
-    may_run = current.has_proven_job or silent.sent
-    where = current.where.after_silence(clock.now()).model_copy(update={"may_run": may_run})
-    return ended.model_copy(update={**proven, "where": where})
-
-
 def _creator(launcher: Launcher, replica: ActiveReplica, current: Attempt) -> Jobs:
     """Who creates the job: SageMaker gives the rights of a training job by the session that creates it."""
     where = current.where
@@ -267,7 +250,7 @@ def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attem
             f"A {jobs.noun} named {job.name} exists and does not belong to this run. It was not changed. "
             "Start the run with another name."
         )
-        return _not_created(current, FailureClass.INVALID_REQUEST, reason)
+        return not_created(current, FailureClass.INVALID_REQUEST, reason)
     job = jobs.explained(job)
     seen = job.applied_to(current, stopping=False)
     # The call that created the job may have failed before it recorded the launch.
@@ -277,20 +260,6 @@ def _adopt(replica: ActiveReplica, current: Attempt, job: Job) -> Launch | Attem
     jobs.note(replica.update, job)
     _obey_fence(replica, current)
     return Launch.ADOPTED
-
-
-def _not_created(current: Attempt, failure_class: FailureClass, reason: str) -> Attempt:
-    status = JobStatus.STOPPED if failure_class is FailureClass.STOPPED_BY_MUSTER else JobStatus.FAILED
-    return current.model_copy(
-        update={
-            "ended_at": clock.now(),
-            "status": status.value,
-            "secondary": NOT_CREATED,
-            "failure_class": failure_class,
-            "reason": reason,
-            "billable_seconds": 0,
-        }
-    )
 
 
 def _obey_fence(replica: ActiveReplica, current: Attempt) -> None:

@@ -1,11 +1,14 @@
-"""Jobs of attempts that are over for Muster, and that may still run in a place that did not answer."""
+"""Attempts that end without a job, or whose job may still run in a place that does not answer."""
 
 from __future__ import annotations
 
-from muster.contract.run.attempt import Attempt
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.aws.job_status import JobStatus
+from muster.contract.run.attempt import NOT_CREATED, Attempt
 from muster.contract.run.record import Record
 from muster.control.active_run import ActiveReplica
 from muster.control.jobs import PlaceSilentError
+from muster.control.runtime import clock
 
 
 def call_back(replica: ActiveReplica, record: Record | None) -> None:
@@ -20,6 +23,36 @@ def call_back(replica: ActiveReplica, record: Record | None) -> None:
             except PlaceSilentError:
                 continue
             replica.update(lambda record, left=left: _with(record, left, may_run=False))  # type: ignore[misc]
+
+
+def given_up(replica: ActiveReplica, current: Attempt, silent: PlaceSilentError, *, stopping: bool) -> Attempt | None:
+    """The attempt as it ends where its place does not answer; None: its replica waits for the place."""
+    why = "the run is stopping" if stopping else replica.run.backends.placement.gives_up(replica, current)
+    if why is None or current.where is None:
+        return None
+    failure_class = FailureClass.STOPPED_BY_MUSTER if stopping else FailureClass.CAPACITY
+    if current.has_proven_job and not stopping:
+        failure_class = FailureClass.INFRASTRUCTURE
+    ended = not_created(current, failure_class, f"{silent}; {why}")
+    proven = {"secondary": current.secondary, "billable_seconds": None} if current.has_proven_job else {}
+    may_run = current.has_proven_job or silent.sent
+    where = current.where.after_silence(clock.now()).model_copy(update={"may_run": may_run})
+    return ended.model_copy(update={**proven, "where": where})
+
+
+def not_created(current: Attempt, failure_class: FailureClass, reason: str) -> Attempt:
+    """The attempt as it ends without a job."""
+    status = JobStatus.STOPPED if failure_class is FailureClass.STOPPED_BY_MUSTER else JobStatus.FAILED
+    return current.model_copy(
+        update={
+            "ended_at": clock.now(),
+            "status": status.value,
+            "secondary": NOT_CREATED,
+            "failure_class": failure_class,
+            "reason": reason,
+            "billable_seconds": 0,
+        }
+    )
 
 
 def note_silence(replica: ActiveReplica, current: Attempt, at: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from muster.contract.run.notices import NOTICES, Notice, NoticeKind
 from muster.replica.codecs import codec_named
 from muster.replica.replica_errors import FencedError
 from muster.replica.wire import rendezvous_keys
@@ -19,7 +20,7 @@ from tests.exploration.draws import run_seed
 from tests.exploration.judge import crossed_too_much
 from tests.exploration.schedules import Event, bring_before, explore, fair, go_on, played
 from tests.exploration.simulated import simulated
-from tests.exploration.world import Process, Setting, World
+from tests.exploration.world import RUN, Process, Setting, World
 from tests.support.rendezvous_keys import of_round
 
 GRACE_SECONDS = 30.0
@@ -111,7 +112,7 @@ def test_two_carriers_at_once_store_one_sum_and_one_mean() -> None:
 
 @pytest.mark.parametrize("where", [HOME_AND_OREGON, OREGON_AND_TOKYO, ALL_THREE])
 def test_a_place_that_goes_dark_before_its_sum_is_left_out_after_a_grace_window(where: tuple[str, ...]) -> None:
-    with played(setting_of(where)) as world:
+    with played(setting_of(where, clusters=((0, len(where) - 1),))) as world:
         started(world)
         dark = [process for process in world.processes if process.place == "oregon"]
         go_on(world, lambda: world.store.exists(rendezvous_keys.commit(2)))
@@ -120,6 +121,10 @@ def test_a_place_that_goes_dark_before_its_sum_is_left_out_after_a_grace_window(
         began = world.seconds
         go_on(world, lambda: world.store.exists(rendezvous_keys.commit(3)))
         assert world.seconds - began < 1.3 * GRACE_SECONDS, "the next round does not wait for it again"
+        go_on(world, lambda: world.store.exists(rendezvous_keys.commit(4)))
+    # The control plane reads no amendments, so the next round says whom the last one has left out.
+    reported = {Notice.parse(key) for key in world.store.written if key.startswith(NOTICES)}
+    assert reported >= {Notice(RUN, NoticeKind.MISSING, process.rank, None, "3") for process in dark}
     rest = [rank for rank, place in enumerate(where) if place != "oregon"]
     assert members(world, 2) == rest
     assert {process.rank for process in dark}.isdisjoint(world.last_commit(3).absent)

@@ -12,6 +12,7 @@ from unittest.mock import patch
 from urllib.parse import quote_plus
 
 from muster.contract.aws.metric_names import NAMESPACE
+from muster.contract.run.notice_events import notices_of
 from muster.contract.run.notices import EndNotice, Notice, NoticeKind
 from muster.contract.run.plan import Place
 from muster.contract.run.record import Record
@@ -35,7 +36,7 @@ from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import metrics, read_environment
 from muster.control.runtime.function_settings import AttemptEnvironment, FunctionEnvironment
-from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS, notices_of
+from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS
 from muster.options.hyperpod.control.cluster_clients import ClusterClients
 from muster.options.hyperpod.control.events import heed
 from muster.options.hyperpod.control.heeding import heed_notices

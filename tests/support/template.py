@@ -219,7 +219,7 @@ class Template:
 _CONSTRUCTS = (
     *("Rendezvous", "Replica", "DeadLetters", "Plan", "Attempt", "React", "Stop", "Settle", "Sweep", "Events"),
     *("Inbox", "Start", "Notify", "TimerScheduler", "Timer", "Admit", "Launcher", "Look", "Scale"),
-    *("Workflow", "Health", "Dashboard", "ClusterAccess", "Pod", "Notices", "Forwarder"),
+    *("Workflow", "Health", "Dashboard", "ClusterAccess", "Pod", "Notices", "PlaceNotices", "Forwarder"),
 )
 
 

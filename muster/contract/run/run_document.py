@@ -65,12 +65,10 @@ class RunDocument(StoredDocument):
         description="in a sweep: the replica whose document this is; it trains by itself, as rank 0 of one",
     )
 
-    cluster_ranks: tuple[tuple[int, int], ...] = Field(
-        default=(), description="the ranks that run on clusters, as first and last of each span"
+    reported_ranks: tuple[tuple[int, int], ...] = Field(
+        default=(), description="those on clusters, or in a run with places all, as first and last of each span"
     )
-    notices_uri: str | None = Field(
-        default=None, description="where a missing rank of a cluster is reported; none where no rank runs on one"
-    )
+    notices_uri: str | None = Field(default=None, description="where it is reported that a round misses one of them")
 
     @field_validator("metrics", mode="before")
     @classmethod
@@ -110,7 +108,7 @@ class RunDocument(StoredDocument):
     def of(cls, plan: Plan) -> RunDocument:
         """The document that all replicas of a plan share."""
         trainer, kwargs = plan.spec.called
-        on_clusters = _spans_on_clusters(plan)
+        reported = _spans_on_clusters(plan) if plan.spec.places is None else ((0, plan.spec.replicas - 1),)
         return cls(
             run=plan.run,
             plan_digest=plan.digest,
@@ -132,8 +130,8 @@ class RunDocument(StoredDocument):
             rounds_before=plan.lineage.rounds_before if plan.lineage else 0,
             output_uri=s3_uri(plan.place.bucket, plan.layout.output),
             metrics=plan.spec.metrics,
-            cluster_ranks=on_clusters,
-            notices_uri=s3_uri(plan.place.bucket, f"{NOTICES}{plan.run}/") if on_clusters else None,
+            reported_ranks=reported,
+            notices_uri=s3_uri(plan.place.bucket, f"{NOTICES}{plan.run}/") if reported else None,
         )
 
     def member(self, rank: int) -> int:

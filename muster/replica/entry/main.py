@@ -196,7 +196,7 @@ def _train(trainer: Trainer, context: Context, document: RunDocument, process: _
 def _suspicions(document: RunDocument) -> Suspicions:
     if document.notices_uri is None:
         return NO_SUSPICIONS
-    return Suspicions(open_store(document.notices_uri), document.run, document.cluster_ranks)
+    return Suspicions(open_store(document.notices_uri), document.run, document.reported_ranks)
 
 
 def _round_context(environment: Environment, document: RunDocument, process: _Process) -> tuple[RoundContext, Outside]:

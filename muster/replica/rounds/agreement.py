@@ -183,12 +183,14 @@ class Agreement:
             return stored
         commit = write_commit(self._context, proposal)
         if commit is proposal:
-            self._suspect(commit.absent)
+            # The control plane reads no amendments: whom one has left out is reported now.
+            late = () if self._previous is None or not self._previous.revision else self._previous.absent
+            self._suspect({*commit.absent, *late} - {member.rank for member in commit.members})
         return commit
 
     def _suspect(self, ranks: Iterable[int]) -> None:
         """Report ranks that are expected and have not contributed."""
-        self._context.suspicions.report(self._context.pool, self._round, ranks)
+        self._context.suspicions.report(self._context.pool, self._round, sorted(ranks))
 
     def _look(self) -> None:
         """Look for the contributions that have not arrived yet, and for newer claims of ranks without one.

@@ -1,4 +1,4 @@
-"""Reports that a round misses a rank whose replica runs on a cluster: nothing else says so if its pod was killed.
+"""Reports that a round misses a rank on a cluster, or of a run with places: nothing else may say so.
 
 A notice is one small object (`contract/run/notices.py`), written once for a rank and a round, by the process
 that is first. It wakes the control plane, which looks at the job. Nothing waits for it, and nothing depends on it: a
@@ -25,7 +25,7 @@ log = logging.getLogger("muster.replica")
 
 @dataclass(frozen=True)
 class Suspicions:
-    """The ranks on clusters, and where notices of them are written.
+    """The ranks that are reported, and where notices of them are written.
 
     Attributes:
         store: of the run's notices; None: nothing is reported.
@@ -38,7 +38,7 @@ class Suspicions:
     spans: tuple[tuple[int, int], ...] = ()
 
     def report(self, pool: Executor, round_: int, missing: Iterable[int]) -> None:
-        """Report the ranks of `missing` that run on clusters; returns at once."""
+        """Report those among the ranks of `missing`; returns at once."""
         if self.store is None:
             return
         ranks = [rank for rank in missing if any(first <= rank <= last for first, last in self.spans)]
@@ -55,4 +55,4 @@ class Suspicions:
 
 
 NO_SUSPICIONS = Suspicions()
-"""Where no rank runs on a cluster."""
+"""Where no rank is reported."""

@@ -9,6 +9,7 @@ import pytest
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
+from muster.contract.run.notices import Notice, NoticeKind
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.attempt_request import Launch
@@ -20,6 +21,7 @@ from muster.control.settle import finish_run
 from muster.control.stop import StillRunningError, StopRequest, stop_run
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.places.control import choice
+from muster.options.places.control.heeding import heed_notices
 from tests.memory import AwsError, Fault
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.memory.places import OUTPOSTS
@@ -289,6 +291,29 @@ def _dark(placed: ControlHarness) -> ActiveRun:
     placed.deliver()
     placed.place("oregon").go_silent()
     return run
+
+
+def test_a_notice_moves_a_replica_at_once_whose_place_is_silent_and_no_other(placed: ControlHarness) -> None:
+    run = _dark(placed)
+    placed.plane.store.create(RunLayout(RUN).commit(1), commit(RUN))
+    missing = [Notice(RUN, NoticeKind.MISSING, rank, None, "1") for rank in (0, 1, 7)]
+    said = [one.what for one in heed_notices(placed.plane, missing)]
+    # Replica 0 is in the round.
+    assert said[0] == "oregon (us-west-2) does not answer, and the replica waits"
+    assert said[1:] == ["decided", "dropped: no such replica in a place"]
+    assert placed.answer(1) is not None
+    assert placed.arm(1, 2) is Launch.CREATED
+    assert jobs_in(placed, "tokyo") == [placed.job(1, 2)]
+    placed.place("tokyo").training.train(placed.job(1, 2))
+    placed.deliver()
+    [again] = heed_notices(placed.plane, missing[1:2])
+    assert again.what == "its job has not ended"
+    placed.place("tokyo").training.complete(placed.job(1, 2))
+    [ended] = heed_notices(placed.plane, missing[1:2])  # its event is late
+    assert ended.what == "decided"
+    [late] = heed_notices(placed.plane, missing[1:2])
+    assert late.what == "dropped: no attempt of it is running"
+    assert run.replica(1).record().record.current.status == "Completed"
 
 
 def test_a_replica_that_is_in_no_round_leaves_its_silent_place(placed: ControlHarness) -> None:

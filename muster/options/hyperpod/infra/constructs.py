@@ -15,19 +15,16 @@ from muster.contract.training.network_access import VpcConfig
 from muster.infra.functions.event_delivery import DeadLetters, RuleSettings
 from muster.infra.functions.function_table import COMPLETE_TASKS, EMIT, FAIL_TASKS, KEEP_RECORDS, FunctionRow
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
+from muster.infra.functions.notices_queue import NoticesQueue
 from muster.infra.functions.triggers import TriggerContext
 from muster.infra.policy import Arns, Target, allow, pass_role, read
 from muster.infra.settings.stack_settings import StackSettings
-from muster.infra.stack_option import Grant, Notices, Resources, StackOption
+from muster.infra.stack_option import NOTICES_OF_REPLICAS, Grant, Notices, Resources, StackOption
 from muster.options.hyperpod.contract.object_identity import GROUP, PLURAL
 from muster.options.hyperpod.infra.cluster_access import CalledBy, ClusterAccess, Rule
 from muster.options.hyperpod.infra.cluster_table import network_of
-from muster.options.hyperpod.infra.notices_queue import NoticesQueue
 from muster.options.hyperpod.infra.pod_role import PodRole, eks_cluster_arns
 
-# A notice is read when it is written. Afterwards it says how a container ended, for those who look.
-_NOTICE_DAYS = 30
-_NOTICES = Notices("notices", "Muster: notices of replicas on clusters", NOTICES, ".json", _NOTICE_DAYS)
 _LOOK_SECONDS = 300  # as react
 
 _SEE_CLUSTERS = allow(Target.CLUSTERS, "eks:DescribeCluster")
@@ -118,7 +115,7 @@ class ClusterPart:
         self._queue = NoticesQueue(
             stack,
             "NoticesQueue",
-            topic=topics[_NOTICES],
+            topic=topics[NOTICES_OF_REPLICAS],
             dead_letters=dead_letters.queue,
             timeout_seconds=_LOOK_SECONDS,
         )
@@ -161,7 +158,7 @@ class ClusterPart:
 
 OFFER = StackOption(
     is_asked_for=lambda settings: bool(settings.hyperpod_clusters),
-    resources=Resources(ClusterPart, [_NOTICES]),
+    resources=Resources(ClusterPart, [NOTICES_OF_REPLICAS]),
     grants={
         "plan": Grant(_GIVE_PODS_RIGHTS, ("MUSTER_POD_ROLE_ARN", *_CLUSTERS)),
         "attempt": Grant((_SEE_CLUSTERS,), _CLUSTERS),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from muster.contract.run.notice_events import notices_of
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime.function import Context, imported, logger, metrics, time_left
-from muster.options.hyperpod.contract.wake_events import notices_of
 from muster.options.hyperpod.control.heeding import heed_notices
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")

@@ -15,10 +15,11 @@ from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.source_delivery import PACKAGES, SOURCE
 from muster.infra.functions.event_delivery import DeadLetters
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
+from muster.infra.functions.notices_queue import NoticesQueue
 from muster.infra.functions.triggers import JOB_DETAIL_TYPE, JOB_SOURCE
 from muster.infra.policy import Arns, Target, allow, list_under, read
 from muster.infra.settings.stack_settings import StackSettings
-from muster.infra.stack_option import Grant, Notices, Resources, StackOption
+from muster.infra.stack_option import NOTICES_OF_REPLICAS, Grant, Notices, Resources, StackOption
 from muster.options.places.contract.outposts import ENV_PLACES, statement_id
 from muster.options.places.infra.home_access import (
     LAUNCHES,
@@ -44,19 +45,28 @@ class PlacesPart:
         stack: Stack,
         settings: StackSettings,
         _bucket: s3.IBucket,
-        _topics: Mapping[Notices, sns.ITopic],
-        _dead_letters: DeadLetters,
+        topics: Mapping[Notices, sns.ITopic],
+        dead_letters: DeadLetters,
     ) -> None:
         places = deployed_places(settings).to_json().decode()
         self.variables: Mapping[str, str] = {ENV_PLACES: places}
         roles = [one.launcher_role_arn for one in outposts_of(settings)]
-        self.arns: Mapping[Target, list[str]] = {Target.PLACE_LAUNCHERS: roles}
+        self._notices = NoticesQueue(
+            stack,
+            "PlaceNotices",
+            topic=topics[NOTICES_OF_REPLICAS],
+            dead_letters=dead_letters.queue,
+            timeout_seconds=_HEED_SECONDS,
+        )
+        queue = self._notices.queue.queue_arn
+        self.arns: Mapping[Target, list[str]] = {Target.PLACE_LAUNCHERS: roles, Target.PLACE_NOTICES: [queue]}
         CfnOutput(stack, "Places", value=places)
         for account, _ in other_accounts(settings):
             _let_job_events_in(stack, account)
 
-    def connect(self, functions: Mapping[str, HandlerFunction], handlers: HandlerSettings, arns: Arns) -> None:
-        """Nothing names the functions."""
+    def connect(self, functions: Mapping[str, HandlerFunction], _handlers: HandlerSettings, _arns: Arns) -> None:
+        """Let the queue call react."""
+        self._notices.call(functions["react"].called)
 
 
 def _let_job_events_in(stack: Stack, account: str) -> None:
@@ -85,21 +95,28 @@ def _add_outposts(app: App, settings: StackSettings) -> None:
 _KNOWN = (ENV_PLACES,)
 _ASSUME = allow(Target.PLACE_LAUNCHERS, "sts:AssumeRole")
 _ASSUME_WITH_TAGS = allow(Target.PLACE_LAUNCHERS, "sts:AssumeRole", "sts:TagSession")
-_CHOOSE = (
-    # Whether the others train on without a replica whose place is silent, and how far the run is from its end.
-    read("rendezvous/*/commits/*"),
+_COMMITS = "rendezvous/*/commits/*"
+"""Whether the others train on without a replica whose place is silent, and how far the run is from its end."""
+_CHOOSE_AND_DELIVER = (
+    read(_COMMITS, f"{SOURCE}*", f"{PACKAGES}*", f"{RECIPES}*"),
+    list_under(_COMMITS, f"{RECIPES}*"),
     allow(Target.ANY, "pricing:GetProducts"),  # it has no resource level
 )
-_DELIVER = read(f"{SOURCE}*", f"{PACKAGES}*", f"{RECIPES}*")
-_LIST = list_under("rendezvous/*/commits/*", f"{RECIPES}*")
+_GIVE_UP = (
+    read(_COMMITS),
+    list_under(_COMMITS),
+    allow(Target.PLACE_NOTICES, "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"),
+)
+_HEED_SECONDS = 300  # react
 
 OFFER = StackOption(
     is_asked_for=lambda settings: bool(settings.places),
-    resources=Resources(PlacesPart),
+    resources=Resources(PlacesPart, [NOTICES_OF_REPLICAS]),
     grants={
         "plan": Grant(variables=_KNOWN),
-        LAUNCHES: Grant((_ASSUME_WITH_TAGS, *_CHOOSE, _DELIVER, _LIST), _KNOWN),
+        LAUNCHES: Grant((_ASSUME_WITH_TAGS, *_CHOOSE_AND_DELIVER), _KNOWN),
         **dict.fromkeys(LOOKS_AFTER, Grant((_ASSUME,), _KNOWN)),
+        "react": Grant((_ASSUME, *_GIVE_UP), _KNOWN),
     },
     bucket_statements=bucket_statements,
     add_stacks=_add_outposts,

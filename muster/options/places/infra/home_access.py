@@ -15,8 +15,9 @@ from aws_cdk import aws_iam as iam
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import ConfigurationError
 from muster.contract.layout import MODEL_FOLDER
+from muster.contract.run.notices import NOTICES
 from muster.contract.run.session_tags import TAG_LINEAGE, TAG_RUN, principal_tag
-from muster.infra.policy import Statement, Target, read
+from muster.infra.policy import Statement, Target, read, write
 from muster.infra.settings.stack_settings import StackSettings
 from muster.options.places.contract.outposts import PARTITION, DeployedPlaces, Outpost, Place
 
@@ -78,6 +79,7 @@ def statements_at_home() -> Sequence[Statement]:
         read(f"runs/{run}/*"),
         Statement(("s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"), Target.OBJECTS, (rendezvous, model)),
         Statement(("s3:DeleteObject",), Target.OBJECTS, (rendezvous,)),
+        write(f"{NOTICES}{run}/*"),
         Statement(("s3:ListBucket",), Target.BUCKET, conditions=listed),
     )
 

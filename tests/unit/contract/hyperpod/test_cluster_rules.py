@@ -222,5 +222,5 @@ def test_the_run_document_names_the_ranks_on_clusters() -> None:
     hyperpod = Override(backend=Backend.HYPERPOD)
     spec = Spec.model_validate({**usual, "overrides": {"1": hyperpod, "3-5": hyperpod}})
     found = [RunDocument.of(plan_of(one)) for one in (spec, Spec.model_validate(usual))]
-    assert [document.cluster_ranks for document in found] == [((1, 1), (3, 5)), ()]
+    assert [document.reported_ranks for document in found] == [((1, 1), (3, 5)), ()]
     assert [document.notices_uri for document in found] == ["s3://bucket/notices/run/", None]

@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
+from muster.contract.run.notice_events import notices_of
 from muster.contract.run.notices import Notice, NoticeKind
-from muster.options.hyperpod.contract.wake_events import cluster_of, is_of_cluster, notices_of
+from muster.options.hyperpod.contract.wake_events import cluster_of, is_of_cluster
 
 KEY = "notices/one/end-r0-a1-pod-0-1.json"
 

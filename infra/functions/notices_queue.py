@@ -1,4 +1,4 @@
-"""Between the topic of notices and the function look: a queue, so that notices take a bounded share of the account.
+"""Between the topic of notices and the function that looks: a queue, so that they take a bounded share of the account.
 
 Whoever has a replica's rights may write any number of notices. A topic would call the function for all of them at once,
 and the functions of an account share its concurrency. A reservation of some of it would be refused in an account that
