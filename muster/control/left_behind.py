@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Record
 from muster.control.active_run import ActiveReplica
+from muster.control.aws.aws_errors import tolerated
 from muster.control.jobs import Job, PlaceSilentError
 
 
@@ -39,10 +41,10 @@ def completed_after_all(replica: ActiveReplica, attempts: Sequence[Attempt]) -> 
 
 
 def _answered(replica: ActiveReplica, left: Attempt) -> Job | None:
-    try:
+    """The job of `left`; None where its place is silent or denies access: neither keeps a run from its result."""
+    with suppress(PlaceSilentError), tolerated("AccessDenied", "AccessDeniedException"):
         return replica.own_job(left)
-    except PlaceSilentError:
-        return None
+    return None
 
 
 def _carried(current: Attempt, left: Attempt, job: Job) -> Attempt:

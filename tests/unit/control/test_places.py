@@ -378,8 +378,13 @@ def test_a_job_that_was_left_behind_and_has_trained_to_the_end_counts_where_no_o
     assert observer.attempts[1][-1].failure_class is None
 
 
-def test_what_a_silent_place_hides_at_the_settlement_does_not_count(placed: ControlHarness) -> None:
+@pytest.mark.parametrize("denied", [None, "AccessDenied", "AccessDeniedException"])
+def test_what_a_silent_place_hides_at_the_settlement_does_not_count(placed: ControlHarness, denied: str | None) -> None:
     run = _trained_to_the_end(placed)
+    if denied is not None:
+        placed.place("oregon").answer_again()
+        run.go_on()
+        placed.cloud.calls.inject(Fault("DescribeTrainingJob", AwsError(denied, "no", 403), count=None))
     found = finish_run(placed.plane, run.run, budget()).result.replicas[1]
     assert found.outcome is ReplicaOutcome.PARKED
 
