@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import NOT_CREATED, Attempt
 from muster.contract.run.record import Record
 from muster.control.active_run import ActiveReplica
-from muster.control.jobs import PlaceSilentError
+from muster.control.aws.aws_errors import tolerated
+from muster.control.jobs import Job, PlaceSilentError
 from muster.control.runtime import clock
 
 
@@ -53,6 +57,37 @@ def not_created(current: Attempt, failure_class: FailureClass, reason: str) -> A
             "billable_seconds": 0,
         }
     )
+
+
+def completed_after_all(replica: ActiveReplica, attempts: Sequence[Attempt]) -> Attempt:
+    """The last of `attempts`, as the end of a job that was left behind and has completed, if none was created since."""
+    current = attempts[-1]
+    for left in reversed(attempts) if current.failure_class is not None else ():
+        if left.where is not None and left.where.silent_since is not None:
+            job = _answered(replica, left)
+            if job is not None and job.status == JobStatus.COMPLETED:
+                return _carried(current, left, job)
+        elif left.was_created:
+            break
+    return current
+
+
+def _answered(replica: ActiveReplica, left: Attempt) -> Job | None:
+    """The job of `left`; None where its place is silent or denies access: neither keeps a run from its result."""
+    with suppress(PlaceSilentError), tolerated("AccessDenied", "AccessDeniedException"):
+        return replica.own_job(left)
+    return None
+
+
+def _carried(current: Attempt, left: Attempt, job: Job) -> Attempt:
+    """`current`, carried by the job of `left`, which has completed and is billed once."""
+    ended = job.applied_to(left, stopping=False)
+    if current is left:
+        return ended
+    details = job.details.model_copy(update={"training_seconds": None})
+    own = {"attempt": current.attempt, "launched_at": current.launched_at, "ended_at": current.ended_at}
+    billed = {"billable_seconds": 0, "details": details, "reason": f"attempt {left.attempt} has completed after all"}
+    return ended.model_copy(update={**own, **billed})
 
 
 def note_silence(replica: ActiveReplica, current: Attempt, at: str) -> None:

@@ -27,6 +27,7 @@ from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.described_job import with_details
 from muster.control.failed_logs import with_last_lines
 from muster.control.jobs import PlaceSilentError
+from muster.control.left_behind import completed_after_all
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
 from muster.control.model_result import FoundModel, find_model, with_own_models
 from muster.control.round_notes import (
@@ -192,12 +193,14 @@ def _replica(replica: ActiveReplica, fence: Fence | None, search: _Search) -> Re
         absent = ReplicaOutcome.PARKED if rank in search.parked else ReplicaOutcome.NOT_LAUNCHED
         return ReplicaResult(rank=rank, outcome=absent, usd=0.0)
     replica.run.settled[rank] = record
-    current = record.current
-    if record.decision is None:
-        current = _look(replica, current, stopping=fence is not None)
     decision = record.decision
+    if decision is None:
+        current = _look(replica, record.current, stopping=fence is not None)
+    else:
+        current = completed_after_all(replica, record.attempts)
     waits = decision is not None and decision.next is Next.RERUN and (decision.parked or rank in search.parked)
-    outcome = ReplicaOutcome.PARKED if waits else _outcome(current, fence)
+    is_parked = waits and current.status != JobStatus.COMPLETED
+    outcome = ReplicaOutcome.PARKED if is_parked else _outcome(current, fence)
     attempts = (*record.attempts[:-1], current)
     if not search.details.is_spent:
         attempts = tuple(with_details(replica, attempt) for attempt in attempts)

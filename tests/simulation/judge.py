@@ -39,6 +39,8 @@ _PATIENT_SECONDS = 7_200.0
 """A user calls it a failure of Muster if a state gives up sooner."""
 _ASYNC_SECONDS = 50 * 60.0
 """Lambda: three tries of fifteen minutes each, and the waits between them."""
+_SETTLING_SECONDS = 60.0
+"""From the look at the jobs until the result is written, and more than clocks differ."""
 _SHORTAGES = {FailureClass.CAPACITY, FailureClass.QUOTA}
 _STOPS = {FailureClass.STOPPED_BY_USER, FailureClass.STOPPED_BY_MUSTER}
 _WATCHED = {
@@ -305,10 +307,9 @@ class Judge:
         name, spec, fence, excused = execution.name, plan.spec, self.fence(execution.name), _is_excused(execution)
         ends = [self._last(name, rank) for rank in range(spec.replicas)]
         completed = sum(life is not None and _completed(life) for life in ends)
-        # A job of which SageMaker has said that there is none may complete in place of a seat that looks for capacity.
-        sure = (
-            completed if spec.elastic is None else sum(_completed(life) and not life.came_late for life in ends if life)
-        )
+        # What nobody could see may complete in place of a seat that looks for capacity.
+        seen = sum(life is not None and _completed(life) and not self._is_unseen(life, result) for life in ends)
+        sure = completed if spec.elastic is None else seen
         succeeded, failed = result.verdict is Verdict.SUCCEEDED, result.verdict is Verdict.FAILED
         # Where the run was stopped before the last one completed, it may have been settled before.
         early = execution.cancelled_at is not None or fence is not None or excused
@@ -364,16 +365,26 @@ class Judge:
             excused = late or self.fence(plan.run) is not None or bool(replica.attempts)
             if not lives and rank in ranks and not excused:
                 world.violate("seats", f"{plan.run}: the open rank {rank} was never launched")
-            if lives and replica.outcome is ReplicaOutcome.PARKED and self._last(plan.run, rank) is not None:
-                last = max(lives, key=lambda life: life.attempt)
-                if last.end is not None and last.end.status == "Completed" and not last.came_late:
-                    world.violate("untrue outcome", f"{plan.run}: replica {rank} is parked and has completed")
+            last = self._last(plan.run, rank)
+            completed = last is not None and _completed(last) and not self._is_unseen(last, result)
+            if replica.outcome is ReplicaOutcome.PARKED and completed:
+                world.violate("untrue outcome", f"{plan.run}: replica {rank} is parked and has completed")
             if any(ended.is_shortage for ended in replica.attempts) and rank in self._parked(plan.run):
                 world.reach("a seat without capacity is parked")
             if seats.opening(rank) is not None and len(lives) > 1:
                 world.reach("a seat is opened again")
         if plan.lineage is not None and seats.wanted != elastic.start:
             world.reach("a continuation keeps its seats")
+
+    def _is_unseen(self, life: Life, result: Result) -> bool:
+        """Whether the settlement could not know its end: SageMaker said that there is no such job, or was silent."""
+        at = (timestamps.parse(result.settled_at) - START).total_seconds()
+        lately = at - _SETTLING_SECONDS
+        silent = any(
+            storm.service == life.place and storm.begin < at + SKEW_MAX and storm.end > lately
+            for storm in self._world.faults.storms
+        )
+        return life.came_late or (self._is_left(life) and (silent or life.ended is None or life.ended > lately))
 
     def _parked(self, run: str) -> set[int]:
         """The seats that were parked."""

@@ -424,7 +424,9 @@ def known_attempts(entries: Mapping[int, ReplicaEntry], result: Result | None) -
 
 def _combined(recorded: Attempt, settled: Attempt) -> Attempt:
     """One attempt from the roll-up and from the result. The one that has an end is the newer one."""
-    return settled.merged(recorded) if has_ended(recorded) and not has_ended(settled) else recorded.merged(settled)
+    if has_ended(recorded) and not has_ended(settled):
+        return settled.merged(recorded)
+    return recorded.merged(settled).model_copy(update={"failure_class": settled.failure_class})
 
 
 def has_ended(attempt: Attempt) -> bool:

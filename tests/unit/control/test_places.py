@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from muster.client.runs.observer import Observer
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
@@ -27,6 +28,8 @@ from tests.memory.harness import RUN, ControlHarness, budget
 from tests.memory.places import OUTPOSTS
 from tests.simulation.lives import commit, manifest_archive
 from tests.support.control_steps import FunctionEndedError
+from tests.support.elastic_runs import ElasticRun
+from tests.support.memory_client import client_of
 
 SHARES = {"replicas": 2, "places": {"oregon": 1, "tokyo": 1}}
 LADDER: dict[str, Any] = {
@@ -54,6 +57,13 @@ def launched(placed: ControlHarness, **fields: Any) -> ActiveRun:
 
 def jobs_in(placed: ControlHarness, name: str, *statuses: str) -> list[str]:
     return placed.place(name).training.names(*statuses)
+
+
+def _complete(placed: ControlHarness, name: str, rank: int = 0) -> None:
+    """Let the first job of a rank complete, and leave its manifest in the bucket of its place."""
+    place, key = placed.place(name), f"output/{RUN}/{placed.job(rank)}/output/output.tar.gz"
+    placed.cloud.s3.operations["PutObject"].effect({"Bucket": place.at.bucket, "Key": key, "Body": manifest_archive()})
+    place.training.complete(placed.job(rank))
 
 
 def refuse_in(placed: ControlHarness, region: str, count: int | None = 1) -> None:
@@ -351,6 +361,73 @@ def test_a_job_that_was_left_behind_is_stopped_by_its_event_when_its_place_answe
     assert placed.record(1).current.attempt == 2
 
 
+def _trained_to_the_end(placed: ControlHarness) -> ElasticRun:
+    """Rank 1 is parked, because oregon did not answer and tokyo had no quota; then both jobs in oregon complete."""
+    ladder, span = {"ladder": LADDER["places"]["ladder"]}, {"min": 2, "start": 2, "max": 2}
+    run = ElasticRun(placed, replicas=span, elastic={"park_after_seconds": 0}, places=ladder)
+    oregon = placed.place("oregon")
+    for rank in range(2):
+        oregon.training.train(placed.job(rank))
+    run.go_on()
+    placed.plane.store.create(RunLayout(RUN).commit(1), commit(RUN))
+    oregon.go_silent()
+    refuse_in(placed, "ap-northeast-1", count=None)
+    placed.cloud.clock.sleep(300)
+    run.arm(1)
+    run.go_on()
+    assert run.parked(1).attempt > 2
+    for rank in range(2):
+        _complete(placed, "oregon", rank)
+    placed.cloud.clock.sleep(60)
+    return run
+
+
+def test_a_job_that_was_left_behind_and_has_trained_to_the_end_counts_where_no_other_was_launched(
+    placed: ControlHarness,
+) -> None:
+    run = _trained_to_the_end(placed)
+    placed.place("oregon").answer_again()
+    run.go_on()
+    assert run.tokens == {}
+    result = finish_run(placed.plane, run.run, budget()).result
+    assert (result.verdict, result.reason) == (Verdict.SUCCEEDED, "2 of 2 replicas succeeded")
+    found = result.replicas[1]
+    assert (found.round, found.problem) == (1, None)
+    given_up, last = found.attempts[0], found.attempts[-1]
+    assert (given_up.failure_class, last.job) == (FailureClass.INFRASTRUCTURE, given_up.job)
+    assert (last.status, last.failure_class, last.billable_seconds) == ("Completed", None, 0)
+    placed.cloud.workflow.succeed(RUN, {})
+    observer = Observer(client_of(placed.cloud), RUN)
+    replica = observer.look().replicas[1]
+    assert (replica.status, replica.job, replica.reason) == ("Completed", last.job, "attempt 1 has completed after all")
+    assert observer.attempts[1][-1].failure_class is None
+
+
+@pytest.mark.parametrize("denied", [None, "AccessDenied", "AccessDeniedException"])
+def test_what_a_silent_place_hides_at_the_settlement_does_not_count(placed: ControlHarness, denied: str | None) -> None:
+    run = _trained_to_the_end(placed)
+    if denied is not None:
+        placed.place("oregon").answer_again()
+        run.go_on()
+        placed.cloud.calls.inject(Fault("DescribeTrainingJob", AwsError(denied, "no", 403), count=None))
+    found = finish_run(placed.plane, run.run, budget()).result.replicas[1]
+    assert found.outcome is ReplicaOutcome.PARKED
+
+
+def test_a_job_that_was_left_behind_does_not_count_where_another_was_launched(placed: ControlHarness) -> None:
+    run = _dark(placed)
+    placed.plane.store.create(RunLayout(RUN).commit(1), commit(RUN))
+    placed.arm(1)
+    placed.arm(1, 2)
+    placed.place("tokyo").training.fail(placed.job(1, 2), "AlgorithmError: broken, exit code: 1")
+    _complete(placed, "oregon", 1)
+    placed.cloud.clock.sleep(60)
+    placed.place("oregon").answer_again()
+    placed.deliver()
+    found = finish_run(placed.plane, run, budget()).result.replicas[1]
+    assert (found.outcome, found.attempts[-1].job) == (ReplicaOutcome.FAILED, placed.job(1, 2))
+
+
 def test_a_cancel_reaches_the_other_places_and_the_silent_one_when_it_answers(placed: ControlHarness) -> None:
     run = launched(placed, **SHARES)
     placed.deliver()
@@ -421,10 +498,7 @@ def test_orphans_in_a_place_are_stopped(placed: ControlHarness) -> None:
 
 def test_the_manifest_of_a_job_is_read_in_its_place(placed: ControlHarness) -> None:
     run = launched(placed, **{**SHARES, "replicas": 1, "places": {"tokyo": 1}})
-    tokyo = placed.place("tokyo")
-    key = f"output/{RUN}/{placed.job()}/output/output.tar.gz"
-    placed.cloud.s3.operations["PutObject"].effect({"Bucket": tokyo.at.bucket, "Key": key, "Body": manifest_archive()})
-    tokyo.training.complete(placed.job())
+    _complete(placed, "tokyo")
     placed.deliver()
     [replica] = finish_run(placed.plane, run, budget()).result.replicas
     assert (replica.outcome, replica.round, replica.problem) == (ReplicaOutcome.SUCCEEDED, 1, None)
