@@ -317,6 +317,39 @@ def test_a_lost_replica_counts_among_the_open_seats_and_another_takes_its_place(
     assert found(run.run.documents.fence()).cause is FenceCause.QUORUM_LOST
 
 
+def test_a_seat_that_is_closed_while_another_is_lost_stops_a_run_with_too_few(harness: ControlHarness) -> None:
+    """The loss counts the seats before they are changed; scale has counted the losses before."""
+    run = ElasticRun(harness, replicas={"min": 2, "start": 3, "max": 4})
+    run.train()
+    _lose_during_scale(run, 0)
+    run.scale(2)
+    assert (run.jobs, run.run.documents.fence()) == (["r1-a1"], None)
+    run.stopped()
+    fence = found(run.run.documents.fence())
+    assert (fence.cause, fence.reason) == (
+        FenceCause.QUORUM_LOST,
+        "all seats but 1 are closed or lost; replicas.min is 2",
+    )
+
+
+def test_a_seat_that_is_closed_while_its_replica_is_lost_stays_lost(harness: ControlHarness) -> None:
+    run = ElasticRun(harness, replicas={"min": 1, "start": 3, "max": 3})
+    run.train()
+    _lose_during_scale(run, 2)
+    run.scale(1)
+    run.stopped()
+    assert run.scale(3) == "scaled"
+    assert (run.seats.open, run.jobs) == ("0-1", ["r0-a1", "r1-a2"])
+
+
+def _lose_during_scale(run: ElasticRun, rank: int) -> None:
+    """The next scaling is about to write the seats when a replica is lost."""
+    loses = Fault(
+        "PutObject", action=lambda: run.fail(rank, BROKEN), when=lambda call: "seats" in call.parameters["Key"]
+    )
+    run.harness.cloud.calls.inject(loses)
+
+
 # --- no capacity ------------------------------------------------------------------------------------
 
 

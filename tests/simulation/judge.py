@@ -350,15 +350,19 @@ class Judge:
                 reach("the cost ceiling prevents a rerun")
 
     def _check_seats(self, plan: Plan, result: Result) -> None:
-        """No seat is lost from what was wanted, and what was open was launched."""
+        """No seat is lost from what was wanted, what was open was launched, and with too few the run was stopped."""
         world, seats, elastic = self._world, self.seats(plan.run), plan.spec.elastic
         if elastic is None or seats is None:
             return
         marks = self._under(RunLayout(plan.run).lost)
         ranks, lost = seats.open_ranks, {int(key.rpartition("/")[2]) for key, _ in marks}
         in_bounds = elastic.min <= seats.wanted <= plan.spec.replicas
-        if not in_bounds or not len(ranks - lost) <= seats.wanted <= len(ranks):
+        # A seat may be closed while its replica is lost. It is not opened again: then all others may be too few.
+        enough = seats.wanted <= len(ranks) or ranks | lost == {*range(plan.spec.replicas)}
+        if not in_bounds or not enough or len(ranks - lost) > seats.wanted:
             world.violate("seats", f"{plan.run}: {seats.wanted} are wanted; open {seats.open}; lost {lost}")
+        if len(ranks - lost) < elastic.min and seats.ended is None and self.fence(plan.run) is None:
+            world.violate("seats", f"{plan.run}: {elastic.min} are needed; open {seats.open}; lost {lost}")
         for replica in result.replicas:
             rank, lives = replica.rank, world.lives.of(plan.run, replica.rank)
             late = seats.ended is not None and seats.opening(rank) is not None

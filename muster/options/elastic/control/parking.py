@@ -32,16 +32,18 @@ def hold(plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest, r
     following = decided.attempt if decided is not None and decided.next is Next.RERUN else 1 if record is None else 0
     if request.attempt != following:
         return None  # it was launched, or is not the one that was decided
-    found = place(seats_of(run), replica.rank, decided, clock.now())
+    seats = seats_of(run)
+    found = place(seats, replica.rank, decided, clock.now())
     if isinstance(found, Held):
         _keep(replica, request, found)
         if run.is_stopping:
             found = Decision(next=Next.FAIL, attempt=request.attempt, reason="the run is stopping")
         else:
-            found = place(seats_of(run), replica.rank, decided, clock.now())
+            seats = seats_of(run)
+            found = place(seats, replica.rank, decided, clock.now())
             # The workflow, which may have got another answer by now, asks again.
             found = found or Decision(next=Next.RERUN, attempt=request.attempt, reason="its seat is wanted")
-    if isinstance(found, Held) and found.until is not None and (reason := _too_few(run)) is not None:
+    if isinstance(found, Held) and (reason := _too_few(run, seats, found)) is not None:
         found = Decision(next=Next.STOP, attempt=request.attempt, reason=reason)
     if found is None or isinstance(found, Held):
         return None if found is None else Launch.HELD
@@ -67,12 +69,17 @@ def _keep(replica: ActiveReplica, request: AttemptRequest, held: Held) -> None:
     replica.run.documents.store.change(ParkedSeat, parked_key(request.run, request.rank), change)
 
 
-def _too_few(run: ActiveRun) -> str | None:
-    """Why the run stops: too few seats have an instance, or may soon have one. None where it goes on."""
+def _too_few(run: ActiveRun, seats: Seats, held: Held) -> str | None:
+    """Why the run stops: too few seats are left, have an instance, or may soon have one. None where it goes on."""
     elastic, now = elastic_of(run.plan.spec), clock.now()
-    if elastic.below_min == "wait":
+    if held.until is None and not seats.scalings:
+        return None  # no seat was closed
+    ranks = seats.open_ranks - lost_ranks(run)
+    if len(ranks) < elastic.min:
+        # A seat was closed while another was lost: neither of the two calls has seen both.
+        return f"all seats but {len(ranks):,} are closed or lost; replicas.min is {elastic.min:,}"
+    if held.until is None or elastic.below_min == "wait":
         return None
-    ranks = seats_of(run).open_ranks - lost_ranks(run)
     waiting = sum(seat.until is not None and seat.until > now for seat in _parked(run, ranks))
     left = len(ranks) - waiting
     if left >= elastic.min:
