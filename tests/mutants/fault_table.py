@@ -4,7 +4,7 @@ import re
 
 from tests.support.source_patch import ROOT
 
-NO_CODE = "(no code of its own)"
+NO_CODE = "(no own code)"
 """What a row says whose fault only the rules of other rows handle: there is nothing that a mutant could take out."""
 _TEST = re.compile(r"`(tests/[\w/]+\.py::\w+)`")
 
