@@ -188,10 +188,10 @@ def _launch(
         return not_created(current, FailureClass.UNKNOWN, ceiling)
     if current.where is not None and (closed := replica.run.backends.placement.closed(replica, current)):
         return not_created(current, FailureClass.CAPACITY, closed)
-    return _create(launcher, replica, record)
+    return _create(launcher, replica, record, repeated=repeated)
 
 
-def _create(launcher: Launcher, replica: ActiveReplica, record: Record) -> Launch | Attempt:
+def _create(launcher: Launcher, replica: ActiveReplica, record: Record, *, repeated: bool) -> Launch | Attempt:
     """Create the job of the current attempt."""
     current = record.current
     jobs = replica.jobs_of(current)
@@ -201,7 +201,7 @@ def _create(launcher: Launcher, replica: ActiveReplica, record: Record) -> Launc
         if silent.sent:
             # The job may exist: the next try looks for it.
             raise
-        return given_up(replica, current, silent, stopping=False) or Launch.SILENT
+        return given_up(replica, current, silent, stopping=False, is_first=not repeated) or Launch.SILENT
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused; the response to an earlier one may have been lost.
         job = jobs.find(current.job)

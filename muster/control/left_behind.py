@@ -29,8 +29,13 @@ def call_back(replica: ActiveReplica, record: Record | None) -> None:
             replica.update(lambda record, left=left: _with(record, left, may_run=False))  # type: ignore[misc]
 
 
-def given_up(replica: ActiveReplica, current: Attempt, silent: PlaceSilentError, *, stopping: bool) -> Attempt | None:
-    """The attempt as it ends where its place does not answer; None: its replica waits for the place."""
+def given_up(
+    replica: ActiveReplica, current: Attempt, silent: PlaceSilentError, *, stopping: bool, is_first: bool = False
+) -> Attempt | None:
+    """The attempt as it ends where its place does not answer; None: its replica waits for the place.
+
+    `is_first`: no call before this one has asked for its job.
+    """
     why = "the run is stopping" if stopping else replica.run.backends.placement.gives_up(replica, current)
     if why is None or current.where is None:
         return None
@@ -39,7 +44,7 @@ def given_up(replica: ActiveReplica, current: Attempt, silent: PlaceSilentError,
         failure_class = FailureClass.INFRASTRUCTURE
     ended = not_created(current, failure_class, f"{silent}; {why}")
     proven = {"secondary": current.secondary, "billable_seconds": None} if current.has_proven_job else {}
-    may_run = current.has_proven_job or silent.sent
+    may_run = silent.sent or not is_first
     where = current.where.after_silence(clock.now()).model_copy(update={"may_run": may_run})
     return ended.model_copy(update={**proven, "where": where})
 

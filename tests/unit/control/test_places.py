@@ -292,6 +292,19 @@ def test_a_launch_that_may_have_come_through_is_tried_again_before_it_is_given_u
     assert not found.may_run
 
 
+def test_a_job_may_run_that_was_created_before_its_place_refused_connections(placed: ControlHarness) -> None:
+    placed.plan(**LADDER)
+    assert placed.arm(0) is Launch.CREATED
+    placed.cloud.notifications.drain()
+    placed.place("oregon").go_silent()
+    assert placed.arm(0) is Launch.CONCLUDED
+    placed.arm(0, 2)
+    placed.place("oregon").answer_again()
+    placed.cloud.clock.sleep(30)
+    placed.arm(0, 2)  # a re-arm of the attempt that trains now
+    assert jobs_in(placed, "oregon", "InProgress") == []
+
+
 def _dark(placed: ControlHarness) -> ActiveRun:
     """Rank 0 trains in oregon, which falls silent, rank 1 in tokyo; round 1 was committed by rank 0 alone."""
     run = placed.plan(**{**LADDER, "places": {"ladder": [*LADDER["places"]["ladder"], {"place": "home"}]}})
