@@ -87,6 +87,11 @@ class MemoryPlace:
             for name, one in found.operations.items()
         }
 
+    @property
+    def of_a_reader(self) -> Mapping[str, Operation]:
+        """What CloudWatch Logs does there for a client."""
+        return {name: self._answered(one) for name, one in self.logs.operations.items()}
+
     def _answered(self, operation: Operation) -> Operation:
         effect = operation.effect
 

@@ -22,7 +22,7 @@ class _Session:
     def client(self, service: str, region_name: str | None = None, **_: object) -> Any:
         places = [place for place in self._cloud.places.values() if place.at.region == region_name]
         if places and service == "logs":
-            return MemoryClient(service, self._cloud.calls, places[0].logs.operations)
+            return MemoryClient(service, self._cloud.calls, places[0].of_a_reader)
         return self._cloud.client(service)
 
 

@@ -70,6 +70,7 @@ class LogReader:
         self._others, self._attempts = others, attempts
         self._are_all_others = others is not None and others.are_all
         self._has_others = False
+        self._silent: ClientError | None = None
 
     def since(self, at: datetime) -> LogReader:
         """A reader of the lines from `at` on."""
@@ -80,6 +81,7 @@ class LogReader:
 
         Raises:
             NoClusterLogsError: a cluster has none, which is said after those of the others.
+            ClientError: a region does not answer, which is said after them, too.
         """
         yield from self._lines_between(self._query.since_ms, self._query.until_ms)
         self._complain()
@@ -97,6 +99,8 @@ class LogReader:
         return found
 
     def _complain(self) -> None:
+        if self._silent is not None:
+            raise self._silent
         if self._others is None or self._attempts is None or (self._other_sources() and self._has_others):
             return
         if (error := self._others.missing(self._attempts)) is not None:
@@ -114,6 +118,7 @@ class LogReader:
 
     def _pages(self, since_ms: int | None, until_ms: int | None) -> Iterator[list[LogEvent]]:
         """The events of all log groups in time order, some at a time."""
+        self._silent = None
         others = self._other_sources()
         sources = [*others] if self._are_all_others else [self._query.source, *others]
         if sources == [self._query.source]:
@@ -125,6 +130,15 @@ class LogReader:
             yield batch
 
     def _events(self, source: LogSource, since_ms: int | None, until_ms: int | None) -> Iterator[LogEvent]:
+        try:
+            yield from self._read(source, since_ms, until_ms)
+        except OutageError as error:
+            if source.region is None:
+                raise
+            # The others' lines are read all the same.
+            self._silent = ClientError(f"The lines from {source.region} are missing. {error}")
+
+    def _read(self, source: LogSource, since_ms: int | None, until_ms: int | None) -> Iterator[LogEvent]:
         for event in chain.from_iterable(self._logs.pages(source, since_ms, until_ms)):
             if source.read is None:
                 yield event

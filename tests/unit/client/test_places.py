@@ -92,3 +92,19 @@ def test_lines_come_from_the_regions_of_the_jobs_and_those_of_another_account_ar
     assert next(iter(lines)).message == "trained in oregon"
     with pytest.raises(ClientError, match="in tokyo are in account 210987654321"):
         list(lines)
+
+
+def test_the_lines_of_a_region_that_does_not_answer_keep_no_others_away(placed: ControlHarness) -> None:
+    spec = {**SPEC, "replicas": 2, "places": {"home": 1, "oregon": 1}}
+    placed.executions.start(RUN, json.dumps(spec))
+    make_plan(placed.plane, placed.deployment, placed.plan_request(**spec))
+    for rank in range(2):
+        placed.arm(rank)
+    placed.cloud.logs.write(placed.job(0), "trained at home")
+    placed.place("oregon").training.train(placed.job(1))
+    placed.deliver()
+    placed.place("oregon").go_silent()
+    lines = Run(muster_of(placed.cloud), RUN).logs()
+    assert next(iter(lines)).message == "trained at home"
+    with pytest.raises(ClientError, match="The lines from us-west-2 are missing"):
+        list(lines)
