@@ -96,6 +96,7 @@ class RoundsView(Document):
     rates: tuple[float | None, ...] = Field(default=(), description="what counted in a round, per second of it")
     unit: str = Field(default=DEFAULT_UNIT, description="what the trainers count, such as `samples` or `tokens`")
     samples: float | None = Field(default=None, description="how many have counted in all rounds")
+    crossed_bytes: float | None = Field(default=None, description="what went between places; none at one place")
     data: EpochShards | None = Field(default=None, description="how far the run is in its data")
     expected: int | None = Field(default=None, description="how many rounds the trainers expect in all")
     last_at: Timestamp | None = Field(default=None, description="when the latest round was committed")

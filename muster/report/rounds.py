@@ -201,6 +201,7 @@ class RoundTable:
             else {
                 "unit": newest.unit,
                 "samples": newest.samples,
+                "crossed_bytes": newest.crossed_bytes,
                 "data": newest.data_shown,
                 "expected": newest.expected_rounds,
                 "last_at": newest.committed_at,

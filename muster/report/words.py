@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import WAITING_FOR_QUOTA
-from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.aws.prices import EGRESS_USD_PER_GB, SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted, failure_words
 from muster.contract.run.model import ModelKind, ModelResult
@@ -157,6 +157,9 @@ def facts(run: PageInput, replicas: Sequence[ReplicaView]) -> Iterator[Fact]:
     yield from _speed(rounds, parse(run.made_at) if run.state == "running" else None)
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
     yield _cost(run, replicas)
+    if (crossed := rounds.crossed_bytes) is not None:
+        usd = dollars(crossed / 1e9 * EGRESS_USD_PER_GB)
+        yield Fact(label="Between places", value=bytes_text(round(crossed)), note=f"about {usd}, not in the cost")
     yield from _rates(rounds)
     for finding in run.findings[-_NAMED_MAX:]:
         yield Fact(label="Watch", value=str(finding.rule or "unknown"), note=finding.words)

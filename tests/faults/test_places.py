@@ -58,6 +58,7 @@ def test_each_place_sends_and_receives_a_mean_once_however_many_replicas_it_has(
         assert world.problems == []
         assert crossed_too_much(world) == []
         assert {place for place, _, _ in world.crossed} == set(where) - {"home"}
+        assert world.last_commit(4).crossed_bytes == pytest.approx(sum(world.crossed.values()), rel=0.1)
         assert not world.seen["logged: take-over"]
 
 

@@ -7,15 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pydantic import Field
 
 from muster.client.launch.estimate import quotas
-from muster.contract.aws.prices import PriceTable
+from muster.contract.aws.prices import EGRESS_USD_PER_GB, PriceTable
 from muster.contract.document import Document
 from muster.contract.spec.place_names import HOME
 from muster.contract.spec.places import Places, Rung
 from muster.contract.spec.spec import Spec
 from muster.contract.training.ranks import show_ranks
-
-EGRESS_USD_PER_GB = 0.02
-"""Amazon S3: data transfer out to another AWS region, for most pairs of regions (2026-11)."""
 
 
 class KnownPlace(Document):

@@ -10,6 +10,9 @@ from pydantic import Field
 from muster.contract.aws.instance_types import USD_PER_HOUR
 from muster.contract.document import Document
 
+EGRESS_USD_PER_GB = 0.02
+"""Amazon S3: data transfer out to another AWS region, for most pairs of regions (2026-11)."""
+
 
 class PriceTable(Document):
     """On-demand prices of SageMaker training, in dollars per hour."""

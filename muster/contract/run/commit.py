@@ -160,6 +160,12 @@ class Commit(StoredDocument):
     samples: float | None = Field(
         default=None, ge=0, allow_inf_nan=False, description="what has counted so far, in all rounds; None: not known"
     )
+    crossed_bytes: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="what has gone between places so far, in all rounds; None: the run is at one, or not known",
+    )
     # A version that does not know it divides the mean otherwise. It then finds shards of other sizes, and computes
     # them again from the contributions.
     shards: int | None = Field(

@@ -375,7 +375,11 @@ class Agreement:
         pace = pace_of(rounds, len(commit.epochs), self._context.rounds_before)
         before = 0.0 if self._round == 1 else None if previous is None else previous.samples
         samples = None if before is None else before + commit.counted
-        return commit.model_copy(update={"pace": pace, "samples": samples, "time_use": self._time_use(commit)})
+        own: dict[str, object] = {"pace": pace, "samples": samples, "time_use": self._time_use(commit)}
+        if (places := self._context.places) is not None:
+            before = 0.0 if previous is None else previous.crossed_bytes or 0.0
+            own["crossed_bytes"] = before + places.crossed(commit, self._context.codec)
+        return commit.model_copy(update=own)
 
     def _time_use(self, commit: Commit) -> TimeUse:
         # What the run before this one in its lineage has spent is shown with that run.

@@ -11,7 +11,7 @@ from math import inf
 from threading import Event
 from typing import Any, Protocol, TypeVar
 
-from muster.contract.run.commit import HOME
+from muster.contract.run.commit import HOME, Commit
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.codecs import FP32
 from muster.replica.codecs.base import Codec
@@ -94,6 +94,9 @@ class Places(Protocol):
 
     def coded(self, far: str) -> Places:
         """With the codec `far` of what crosses from one place to another; empty: that of the run."""
+
+    def crossed(self, commit: Commit, codec: Codec) -> float:
+        """The bytes that a round sends from place to place; `codec`: that of the run."""
 
     @property
     def reduction(self) -> Callable[..., Any]:

@@ -248,6 +248,13 @@ def pool(minutes: int, state: PoolState = PoolState.AVAILABLE) -> JobDetails:
     return JobDetails(warm_pool=WarmPool(state=state, until=timestamps.text(NOW + timedelta(minutes=minutes))))
 
 
+def test_what_goes_between_places_is_shown_with_its_price(small: PageInput) -> None:
+    rounds = small.rounds.model_copy(update={"crossed_bytes": 3.5e12})
+    [fact] = [one for one in make_page(replace(small, rounds=rounds)).facts if one.label == "Between places"]
+    assert (fact.value, fact.note) == ("3.5 TB", "about $70.00, not in the cost")
+    assert "Between places" not in {one.label for one in make_page(small).facts}
+
+
 def facts(*attempts: tuple[Attempt, ...]) -> dict[str, tuple[str, str]]:
     views = [ReplicaView(rank=rank, state="succeeded", attempts=found) for rank, found in enumerate(attempts)]
     return {fact.label: (fact.value, fact.note) for fact in read_back_facts(views, SHIPPED_PRICES, NOW)}

@@ -34,7 +34,7 @@ from muster.replica.rounds.reduction import Reduction
 from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.weighted_mean import Rejection
 from muster.replica.store.transport import Store
-from muster.replica.wire.blocks import CONNECTIONS
+from muster.replica.wire.blocks import CONNECTIONS, Blocks
 
 # Who takes over sooner for a carrier that is only slow moves its bytes over the long way once more.
 TAKEOVER_FLOOR_SECONDS = 4.0
@@ -63,6 +63,13 @@ class RoundsOfPlaces:
     def coded(self, far: str) -> RoundsOfPlaces:
         """With the codec `far` of what crosses from one place to another; empty: that of the run."""
         return replace(self, far=codec_named(far) if far else None)
+
+    def crossed(self, commit: Commit, codec: Codec) -> float:
+        """The bytes that a round sends from place to place, as this module's docstring has them."""
+        blocks = Blocks(commit.count, self.far or codec.for_mean(len(commit.members)), commit.exact)
+        places = {member.place for member in commit.members}
+        down = 1.0 if HOME in places else 2 * (len(places) - 1) / len(places)
+        return len(places - {HOME}) * (1 + down) * blocks.number * blocks.record_bytes
 
     def reduction(
         self, context: RoundContext, commit: Commit, mine: Contribution | None, own: Contribution | None
