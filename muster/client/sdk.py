@@ -416,7 +416,7 @@ class Run:
             NoClusterLogsError: after all other lines: a cluster ships no lines of its pods to CloudWatch Logs.
             OptionError: `regex` is not a valid regular expression.
         """
-        from muster.client.backends import client_backends  # noqa: PLC0415
+        from muster.client.backend_offers import client_backends  # noqa: PLC0415
         from muster.client.logs.log_lines import LogQuery, read_regex  # noqa: PLC0415
         from muster.client.logs.log_reader import LogReader  # noqa: PLC0415
         from muster.client.placement import client_placement  # noqa: PLC0415

@@ -13,9 +13,9 @@ from muster.control.aws.clients import Clients
 from muster.options.recipes.client.catalog import hub_recipes
 from muster.options.recipes.client.client_reader import ClientReader
 from muster.options.recipes.contract.gathering import gather
-from muster.options.recipes.contract.places import PlaceError, S3Place
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
 from muster.options.recipes.contract.recipe_request import read_request
+from muster.options.recipes.contract.text_places import PlaceError, S3Place
 from muster.options.recipes.control.function_reader import FunctionReader
 from muster.options.recipes.local.sagemaker_operations import HUBS
 from tests.support.workshop import Workshop, turn_to

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.options.recipes.contract.checkout_recipe import checkout_recipe
-from muster.options.recipes.contract.places import PlaceError, S3Place
 from muster.options.recipes.contract.recipe_reader import HubContent
 from muster.options.recipes.contract.resolved_recipe import SourceText
+from muster.options.recipes.contract.text_places import PlaceError, S3Place
 
 ACCOUNT = "123456789012"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from muster.client.backends import client_backends
+from muster.client.backend_offers import client_backends
 from muster.client.cli.output import columns
 from muster.client.launch.planned_recipe import DIGEST_SHOWN, source_lines
 from muster.contract.aws.prices import SHIPPED_PRICES

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, JsonValue
 
-from muster.client.backends import client_backends
+from muster.client.backend_offers import client_backends
 from muster.client.checks.check_findings import CheckFindings
 from muster.client.checks.check_findings import place as place_shown
 from muster.client.checks.source_check import check_spec

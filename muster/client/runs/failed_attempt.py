@@ -123,7 +123,7 @@ class FailedLogs:
 
     def _lines(self, unread: Unread, attempt: Attempt, ended_at: str) -> tuple[str, ...]:
         # Of a run without failures nothing is read, and none of the modules for it is needed.
-        from muster.client.backends import client_backends  # noqa: PLC0415
+        from muster.client.backend_offers import client_backends  # noqa: PLC0415
         from muster.client.logs.log_lines import LogQuery  # noqa: PLC0415
         from muster.client.logs.log_reader import LogReader  # noqa: PLC0415
 

@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from muster.contract.errors import RecipeError, SpecError
-from muster.options.recipes.contract.places import PlaceError
 from muster.options.recipes.contract.recipe_text import load_recipe_text
 from muster.options.recipes.contract.resolution import resolve
 from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
+from muster.options.recipes.contract.text_places import PlaceError
 from tests.release.oracle import generated, muster_side
 from tests.release.oracle.cases import EXAMPLES, Case, Example, Refused, at, cases, shown
 from tests.release.oracle.differences import DELIVERED, REQUESTS, Difference, by_name, found_differences

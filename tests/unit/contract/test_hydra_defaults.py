@@ -8,10 +8,10 @@ import pytest
 
 from muster.contract.errors import RecipeError
 from muster.options.recipes.contract.hydra_defaults import DEPTH_MAX, FILES_MAX
-from muster.options.recipes.contract.places import PlaceError
 from muster.options.recipes.contract.recipe_text import load_recipe_text
 from muster.options.recipes.contract.resolution import resolve
 from muster.options.recipes.contract.resolved_recipe import RecipeSources
+from muster.options.recipes.contract.text_places import PlaceError
 from tests.support import composed_recipes
 from tests.support.composed_recipes import checkout
 from tests.support.recipe_readers import recipe_of_checkout

@@ -11,10 +11,10 @@ from muster.contract.run.model_lookup import find_model
 from muster.contract.training.model_source import ModelSource
 from muster.options.recipes.contract.gathering import INFRASTRUCTURE_KEYS, gather
 from muster.options.recipes.contract.hub_collection import hub_model
-from muster.options.recipes.contract.places import S3Place, in_s3, s3_place
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
 from muster.options.recipes.contract.recipe_request import read_request
 from muster.options.recipes.contract.resolved_recipe import SourceText
+from muster.options.recipes.contract.text_places import S3Place, in_s3, s3_place
 from tests.support.recipe_readers import ACCOUNT, MemoryReader
 
 POINT = "arn:aws:s3:us-west-2:111122223333:accesspoint/recipes"

@@ -22,7 +22,7 @@ from muster.control.settle import finish_run
 from muster.control.stop import StillRunningError, StopRequest, stop_run
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.places.control import choice
-from muster.options.places.control.heeding import heed_notices
+from muster.options.places.control.missing_replicas import heed_notices
 from tests.memory import AwsError, Fault
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.memory.places import OUTPOSTS

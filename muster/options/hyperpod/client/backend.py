@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from muster.client.backends import ClientBackend
+from muster.client.backend_offers import ClientBackend
 from muster.contract.backend import Backend
 
 if TYPE_CHECKING:

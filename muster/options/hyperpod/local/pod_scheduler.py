@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from muster.options.hyperpod.local import placement
+from muster.options.hyperpod.local import node_choice
 from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore, timestamp
 from muster.options.hyperpod.local.kubernetes.served_resources import PODS
 from muster.options.hyperpod.local.nodes import Nodes
@@ -35,9 +35,9 @@ class Scheduler:
         ]
         if not waiting:
             return
-        rooms = placement.rooms(self._nodes.all().values(), pods)
+        rooms = node_choice.rooms(self._nodes.all().values(), pods)
         for pod in sorted(waiting, key=lambda item: item["metadata"]["name"]):
-            found = placement.place(pod["spec"], rooms)
+            found = node_choice.place(pod["spec"], rooms)
             if found.node is None:
                 self._say(pod, found.message)
                 continue

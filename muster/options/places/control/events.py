@@ -20,7 +20,7 @@ def heed(plane: ControlPlane, event: Mapping[str, object], _budget: TimeBudget) 
     if "Records" not in event:
         return None
     from muster.contract.run.notice_events import notices_of  # noqa: PLC0415
-    from muster.options.places.control.heeding import heed_notices  # noqa: PLC0415
+    from muster.options.places.control.missing_replicas import heed_notices  # noqa: PLC0415
 
     return heed_notices(plane, notices_of(event, plane.settings.bucket))
 

@@ -14,9 +14,9 @@ from muster.contract.document import Document
 from muster.options.recipes.client.client_reader import ClientReader
 from muster.options.recipes.contract.checkout_recipe import recipe_names
 from muster.options.recipes.contract.hub_collection import find_model, tokens_of
-from muster.options.recipes.contract.places import PlaceError
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
 from muster.options.recipes.contract.recipe_text import load_recipe_text
+from muster.options.recipes.contract.text_places import PlaceError
 
 if TYPE_CHECKING:
     from muster.client.aws.light_session import AnySession

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.client_errors import os_reason
 from muster.contract.errors import OversizedDocumentError
-from muster.options.recipes.contract.places import S3Place, refuse
 from muster.options.recipes.contract.recipe_reader import CHECKOUT_FILES_MAX, HubContent
+from muster.options.recipes.contract.text_places import S3Place, refuse
 
 _MISSING = {"NoSuchKey", "NoSuchBucket"}
 _PAGES_MAX = 50  # of 100 models: SageMakerPublicHub has about 1,000

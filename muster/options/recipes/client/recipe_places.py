@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from muster.client.client_errors import RecipeFileError, os_reason
 from muster.contract.errors import SpecError
-from muster.options.recipes.contract.places import is_local
+from muster.options.recipes.contract.text_places import is_local
 
 Fields = dict[str, Any]
 """The `recipe` of a spec as a user writes it; it is checked when its sources are gathered."""

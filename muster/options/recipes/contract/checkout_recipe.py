@@ -7,10 +7,10 @@ import posixpath
 from collections.abc import Iterable, Sequence
 
 from muster.options.recipes.contract.hydra_defaults import composed
-from muster.options.recipes.contract.places import PlaceError, refuse
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, RecipeReader
 from muster.options.recipes.contract.recipe_text import recipe_yaml
 from muster.options.recipes.contract.resolved_recipe import SourceText
+from muster.options.recipes.contract.text_places import PlaceError, refuse
 
 ROOTS = ("recipes_collection/recipes/", "hyperpod_recipes/recipes_src/", "recipes/")
 """The folders in which the public recipes' versions keep their recipes."""

@@ -21,10 +21,10 @@ from muster.options.recipes.contract.hub_collection import (
     select,
     tokens_of,
 )
-from muster.options.recipes.contract.places import PlaceError, in_s3, refuse, s3_place
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe, RecipeRequest
 from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
+from muster.options.recipes.contract.text_places import PlaceError, in_s3, refuse, s3_place
 
 _Found = TypeVar("_Found")
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from muster.contract.errors import SpecError
 from muster.contract.training.model_source import PUBLIC_HUB, ModelSource
-from muster.options.recipes.contract.places import CUSTOMER_ID, PlaceError, refuse
 from muster.options.recipes.contract.recipe_reader import HubContent, RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe
+from muster.options.recipes.contract.text_places import CUSTOMER_ID, PlaceError, refuse
 
 DOCUMENT_MAX = 327_680  # DescribeHubContent: HubContentDocument
 RECIPES_MAX = 1_000

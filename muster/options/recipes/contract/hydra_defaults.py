@@ -16,9 +16,9 @@ from typing import NoReturn
 from pydantic import JsonValue
 
 from muster.options.recipes.contract.expressions.interpolation import referred_part
-from muster.options.recipes.contract.places import refuse
 from muster.options.recipes.contract.recipe_text import load_recipe_text
 from muster.options.recipes.contract.resolved_recipe import Path
+from muster.options.recipes.contract.text_places import refuse
 
 FILES_MAX = 200
 """Files of one recipe; the largest public one has 30."""

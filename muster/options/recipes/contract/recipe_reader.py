@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from muster.options.recipes.contract.places import S3Place
+from muster.options.recipes.contract.text_places import S3Place
 
 TEXT_BYTES_MAX = 1024 * 1024
 """Of each text of a recipe: the largest public one has 60 KB."""

@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue, ValidationError
 from muster.contract.document import Document
 from muster.contract.errors import Problem, SpecError
 from muster.contract.training.values import LINE, S3_URI_MAX, Wording
-from muster.options.recipes.contract.places import PlaceError, in_s3
+from muster.options.recipes.contract.text_places import PlaceError, in_s3
 
 _LOCAL = ("file", "base", "override_spec", "checkout")
 _Place = Annotated[

@@ -11,8 +11,8 @@ from muster.contract.errors import OversizedDocumentError
 from muster.contract.layout import STACK_FOLDERS
 from muster.control.aws.aws_errors import error_code, http_status
 from muster.control.aws.clients import Clients
-from muster.options.recipes.contract.places import S3Place, refuse
 from muster.options.recipes.contract.recipe_reader import HubContent
+from muster.options.recipes.contract.text_places import S3Place, refuse
 
 _LAUNCH = "start the run with `muster launch`, which reads it on your machine"
 

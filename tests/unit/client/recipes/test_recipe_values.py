@@ -17,8 +17,8 @@ from muster.options.recipes.client.catalog import checkout_recipes
 from muster.options.recipes.client.client_reader import ClientReader
 from muster.options.recipes.client.recipe_values import recipe_differences, recipe_sources, recipe_values
 from muster.options.recipes.contract.checkout_recipe import checkout_recipe
-from muster.options.recipes.contract.places import PlaceError
 from muster.options.recipes.contract.resolved_recipe import RecipeSources, ResolvedRecipe, SourceText
+from muster.options.recipes.contract.text_places import PlaceError
 
 DOCUMENT: dict[str, Any] = {
     "run": {"name": "first", "extra": {}},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from muster.options.hyperpod.local import placement
+from muster.options.hyperpod.local import node_choice
 from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore
 from muster.options.hyperpod.local.kubernetes.served_resources import JOBS, PODS
 from muster.options.hyperpod.local.kubernetes.status_errors import StatusError
@@ -356,8 +356,8 @@ class JobRun:
         most = view.counts[-1] if granted is None else min(view.counts[-1], granted - view.spares)
         if most <= self._count:
             return
-        rooms = placement.rooms(nodes.values(), self._store.list(PODS).items)
-        room = placement.room_for(new_pod(view, 0, self._avoid)["spec"], rooms, most - self._count)
+        rooms = node_choice.rooms(nodes.values(), self._store.list(PODS).items)
+        room = node_choice.room_for(new_pod(view, 0, self._avoid)["spec"], rooms, most - self._count)
         possible = [count for count in view.counts if self._count < count <= self._count + room]
         if possible:
             self._phase, self._grow_to, self._scaled_at = Phase.GROWING, possible[-1], now

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from muster.options.hyperpod.local import placement
+from muster.options.hyperpod.local import node_choice
 from muster.options.hyperpod.local.node import HOSTNAME, Health, Node
 from muster.options.hyperpod.local.quantities import quantity, requests_of
 
@@ -18,8 +18,8 @@ def pod(cpu: str = "1", **spec: Any) -> dict[str, Any]:
     return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}], **spec}
 
 
-def placed(spec: dict[str, Any], *nodes: Node, pods: tuple[dict[str, Any], ...] = ()) -> placement.Placement:
-    return placement.place(spec, placement.rooms(list(nodes), list(pods)))
+def placed(spec: dict[str, Any], *nodes: Node, pods: tuple[dict[str, Any], ...] = ()) -> node_choice.Placement:
+    return node_choice.place(spec, node_choice.rooms(list(nodes), list(pods)))
 
 
 def test_the_node_with_the_fewest_pods_is_taken() -> None:
@@ -61,9 +61,9 @@ def test_node_affinity_excludes_instances() -> None:
 
 
 def test_how_many_more_pods_there_is_room_for() -> None:
-    rooms = placement.rooms([node("a"), node("b")], [])
-    assert placement.room_for(pod("3"), rooms, 5) == 2
-    assert placement.room_for(pod("3"), rooms, 1) == 1
+    rooms = node_choice.rooms([node("a"), node("b")], [])
+    assert node_choice.room_for(pod("3"), rooms, 5) == 2
+    assert node_choice.room_for(pod("3"), rooms, 1) == 1
 
 
 def test_a_quantity_is_a_number() -> None:
