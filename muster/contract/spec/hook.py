@@ -42,6 +42,8 @@ _SETTINGS: Mapping[str, type] = {
     "decay_rounds": int,
     "final_learning_rate": float,
     "momentum_rounds": int,
+    "restart_rounds": int,
+    "feedback_decay": float,
     "clip_norm": float,
     "outlier_factor": float,
 }

@@ -6,6 +6,7 @@
 | local SGD: plain averaging (arXiv 1805.09767) | `learning_rate=1, momentum=0` |
 | Streaming DiLoCo (arXiv 2501.18512) | `fragments`, `delay`, `alpha` |
 | eager updates (arXiv 2502.12996) | `eager` |
+| SparseLoCo (arXiv 2508.15706) | `codec="topk2-64", feedback_decay=0.95, learning_rate=1, momentum=0` |
 """
 
 from __future__ import annotations
@@ -87,6 +88,12 @@ class Algorithm:
     momentum_rounds: int = 0
     """Rounds over which the outer momentum rises linearly from 0 to `momentum`; 0: it is the same from the start."""
 
+    restart_rounds: int = 0
+    """The outer momentum begins at 0 again every so many rounds; 0: never."""
+
+    feedback_decay: float = 1.0
+    """Share of what a codec has lost that is added to the next contribution, above 0 to 1; SparseLoCo has 0.95."""
+
     clip_norm: float = 0.0
     """Largest L2 norm of a replica's pseudo-gradient of a round: a larger one is scaled down; 0: no limit."""
 
@@ -111,6 +118,8 @@ class Algorithm:
                 0 <= self.final_learning_rate < np.inf
             ),
             f"momentum_rounds is {self.momentum_rounds}; allowed: 0 or more rounds": self.momentum_rounds >= 0,
+            f"restart_rounds is {self.restart_rounds}; allowed: 0 or more rounds": self.restart_rounds >= 0,
+            f"feedback_decay is {self.feedback_decay}; allowed: above 0 to 1": 0 < self.feedback_decay <= 1,
             f"clip_norm is {self.clip_norm}; allowed: a number from 0": 0 <= self.clip_norm < np.inf,
             f"outlier_factor is {self.outlier_factor}; allowed: 0, or a number from 2": (
                 self.outlier_factor == 0 or 2 <= self.outlier_factor < np.inf
@@ -131,6 +140,8 @@ class Algorithm:
             else:
                 if name == "far_codec" and found.needs_feedback:
                     problems.append(f"far_codec is {codec}; allowed: a codec that keeps every value, such as int4")
+        if self.feedback_decay != 1 and self.codec == "fp32":
+            problems.append("feedback_decay is set, and fp32 loses nothing: choose another codec or leave it out")
         if self.eager and (self.fragments, self.delay, self.alpha) != (1, 0, 0.0):
             problems.append("eager cannot be combined with fragments, delay or alpha")
         return problems
@@ -149,7 +160,12 @@ class Algorithm:
     def outer(self) -> Nesterov:
         """The outer optimizer, which applies the means."""
         return Nesterov(
-            self.learning_rate, self.momentum, self.decay_rounds, self.final_learning_rate, self.momentum_rounds
+            self.learning_rate,
+            self.momentum,
+            self.decay_rounds,
+            self.final_learning_rate,
+            self.momentum_rounds,
+            self.restart_rounds,
         )
 
     def action_after(self, steps: int) -> Action:

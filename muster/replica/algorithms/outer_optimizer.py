@@ -39,7 +39,8 @@ class Nesterov:
     parameters become the replicas' weighted average.
 
     The learning rate may fall linearly to `final_learning_rate` over the first `decay_rounds` updates, and the momentum
-    may rise linearly from 0 over the first `momentum_rounds`. 0: it is the same from the start.
+    may rise linearly from 0 over the first `momentum_rounds`. 0: it is the same from the start. What it has added up
+    is forgotten every `restart_rounds` updates; 0: never.
     """
 
     learning_rate: float = 0.7
@@ -47,6 +48,7 @@ class Nesterov:
     decay_rounds: int = 0
     final_learning_rate: float = 0.0
     momentum_rounds: int = 0
+    restart_rounds: int = 0
 
     def at(self, update: int) -> Nesterov:
         """The optimizer of the `update`-th update, from 0, with constant settings.
@@ -75,7 +77,10 @@ class Nesterov:
         part = cut.fragment_of(state.round + 1)
         local, border = cut.local(part), cut.parameters_in(part)
         within = slice(local.start, local.start + border)
-        self.at(state.round // cut.fragments).step(state.parameters[within], state.momentum[within], mean[:border])
+        update = state.round // cut.fragments
+        if self.restart_rounds and update % self.restart_rounds == 0:
+            state.momentum[within] = 0
+        self.at(update).step(state.parameters[within], state.momentum[within], mean[:border])
         np.negative(mean[border:], out=state.parameters[within.stop : local.stop])
         state.round += 1
 

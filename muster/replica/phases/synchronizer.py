@@ -89,7 +89,9 @@ class Synchronizer:
         )
         self._early_giving = EarlyGiving(context, rendezvous.rank)
         residuals = rendezvous.checkpoints(checkpoint_dir, "residual")
-        self._feedback = StoredErrorFeedback(codec_named(algorithm.codec), packing.cut.length, residuals, self.round)
+        self._feedback = StoredErrorFeedback(
+            codec_named(algorithm.codec), packing.cut.length, residuals, self.round, algorithm.feedback_decay
+        )
         packing.lock(self.parameters)
         packing.write(self.parameters)
         self._data = rendezvous.data

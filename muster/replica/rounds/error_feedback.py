@@ -15,20 +15,26 @@ class Residual:
     the contribution, it is again what it was before: such a contribution leaves no trace.
     """
 
-    def __init__(self, whole: Floats, part: slice, before: Floats, checkpoints: Checkpoints | None) -> None:
+    def __init__(
+        self, whole: Floats, part: slice, before: Floats, checkpoints: Checkpoints | None, decay: float = 1.0
+    ) -> None:
         """For the elements `part` of all residuals, `whole`, which change in place.
 
         Args:
+            decay: the share of it that is added (arXiv 2508.15706).
             before: room for a copy of them.
             checkpoints: where all residuals are saved; None: nowhere.
         """
         self.values, self.before = whole[part], before
         self.part, self._whole, self._checkpoints = part, whole, checkpoints
         self.is_lent = False  # to a contribution that no round has counted yet
+        self._decay = np.float32(decay)
 
     def lend(self) -> None:
         """A contribution is about to be encoded."""
         self.before[...] = self.values
+        if self._decay != 1:
+            self.values *= self._decay
         self.is_lent = True
 
     def take_back(self) -> None:
@@ -61,17 +67,21 @@ class Residual:
 class StoredErrorFeedback:
     """The residuals of all parameters, which survive a restart. Without effect for a codec that loses nothing.
 
-    The sum of the values of all contributions that count and of the residual equals the sum of the pseudo-gradients of
-    these contributions, up to float32's rounding. The residual belongs to the trainer's state after the round. It takes
-    as much memory as the parameters. So does what it was before a contribution that is under way, of its elements.
+    Without decay the sum of the values of all contributions that count and of the residual equals the sum of the
+    pseudo-gradients of these contributions, up to float32's rounding. The residual belongs to the trainer's state after
+    the round. It takes as much memory as the parameters. So does what it was before a contribution that is under way,
+    of its elements.
     """
 
-    def __init__(self, codec: Codec, count: int, checkpoints: Checkpoints | None, round_: int) -> None:
+    def __init__(
+        self, codec: Codec, count: int, checkpoints: Checkpoints | None, round_: int, decay: float = 1.0
+    ) -> None:
         """Load the residual after `round_` from `checkpoints`, if it was saved there (None: do not save it)."""
         self._residual = np.zeros(count, np.float32) if codec.loses else None
         self._before = np.empty(0, np.float32)  # of the largest part
         self._checkpoints = checkpoints
         self._lent: Residual | None = None
+        self._decay = decay
         if self._residual is not None and checkpoints is not None:
             # The contributions since have carried an older one already: it would be sent twice.
             found = checkpoints.of_round(round_)
@@ -90,7 +100,7 @@ class StoredErrorFeedback:
         size = self._residual[part].size
         if self._before.size < size:
             self._before = np.empty(size, np.float32)
-        self._lent = Residual(self._residual, part, self._before[:size], self._checkpoints)
+        self._lent = Residual(self._residual, part, self._before[:size], self._checkpoints, self._decay)
         return self._lent
 
     def save(self, round_: int, *, always: bool = False) -> None:

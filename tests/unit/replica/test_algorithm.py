@@ -105,6 +105,9 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, subtest
         ({"decay_rounds": -1}, "decay_rounds is -1; allowed: 0 or more"),
         ({"final_learning_rate": -0.1}, "final_learning_rate is -0.1; allowed"),
         ({"momentum_rounds": -3}, "momentum_rounds is -3; allowed: 0 or more"),
+        ({"restart_rounds": -1}, "restart_rounds is -1; allowed: 0 or more"),
+        ({"feedback_decay": 0.0, "codec": "int4"}, "feedback_decay is 0.0; allowed: above 0 to 1"),
+        ({"feedback_decay": 0.9}, "feedback_decay is set, and fp32 loses nothing"),
         ({"clip_norm": float("nan")}, "clip_norm is nan; allowed"),
         ({"outlier_factor": 1.5}, "outlier_factor is 1.5; allowed: 0, or"),
     ]
@@ -137,8 +140,20 @@ def test_nesterov_follows_its_formula_and_its_schedule() -> None:
     found = [optimizer.at(update) for update in range(6)]
     np.testing.assert_allclose([each.learning_rate for each in found], [0.8, 0.7, 0.6, 0.5, 0.4, 0.4])
     np.testing.assert_allclose([each.momentum for each in found], [0, 0.3, 0.6, 0.9, 0.9, 0.9])
-    settings = {"decay_rounds": 3, "final_learning_rate": 0.1, "momentum_rounds": 2}
-    assert Algorithm(**settings).outer == Nesterov(0.7, 0.9, 3, 0.1, 2)  # type: ignore[arg-type]
+    settings = {"decay_rounds": 3, "final_learning_rate": 0.1, "momentum_rounds": 2, "restart_rounds": 9}
+    assert Algorithm(**settings).outer == Nesterov(0.7, 0.9, 3, 0.1, 2, 9)  # type: ignore[arg-type]
+
+
+def test_the_momentum_begins_again_at_each_restart_of_every_fragment() -> None:
+    for fragments in (1, 2):
+        state = GlobalState(0, np.zeros(4, np.float32), np.zeros(4, np.float32))
+        seen = []
+        for _ in range(4 * fragments):
+            part = Cut(4, fragments=fragments).fragment_of(state.round + 1)
+            cut = Cut(4, fragments=fragments)
+            Nesterov(1.0, 0.5, restart_rounds=2).apply(state, np.ones(4 // fragments, np.float32), cut)
+            seen.append(float(state.momentum[cut.local(part)][0]))
+        assert seen == [momentum for momentum in (1, 1.5, 1, 1.5) for _ in range(fragments)]
 
 
 def trained(run: Run, algorithm: Algorithm, size: dict[int, float]) -> tuple[list[Floats], list[RoundOutcome | None]]:

@@ -233,6 +233,26 @@ def test_a_residual_survives_a_restart_after_a_round_that_counts_no_contribution
     assert values(first) == [1, 1]
 
 
+def test_a_decayed_residual_is_that_of_sparse_loco(tmp_path: Path) -> None:
+    """Against the recurrence of arXiv 2508.15706, and a contribution that does not count leaves no trace."""
+    codec, decay, count = codec_named("topk2-16"), 0.5, 4096
+    rng = np.random.default_rng(3)
+    feedback = StoredErrorFeedback(codec, count, None, 0, decay)
+    expected = np.zeros(count, np.float32)
+    for counts in (True, True, False, True):
+        gradient = rng.standard_normal(count).astype(np.float32)
+        residual = feedback.of(slice(0, count))
+        assert residual is not None
+        residual.lend()
+        wanted = np.float32(decay) * expected + gradient
+        np.testing.assert_array_equal(residual.values + gradient, wanted)
+        kept = np.where(np.abs(wanted) >= np.sort(np.abs(wanted))[-16], wanted, 0)
+        residual.values[...] = wanted - kept
+        residual.settle(1, counts=counts)
+        expected = wanted - kept if counts else expected
+        assert np.array_equal(feedback.before(), expected)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("copied", [True, False])
 def test_a_rerun_has_the_residual_of_its_predecessor_whose_contribution_counts_after_it_joined(
     tmp_path: Path, copied: bool
