@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
+from muster.contract.aws.instance_types import USD_PER_HOUR
 from muster.local import LocalCloud
 from muster.local.cloud_errors import UnknownPlaceError
 from muster.local.commands import cloud_commands
@@ -147,7 +148,8 @@ def test_an_instance_type_has_a_price_in_a_place(cloud: LocalCloud) -> None:
     filters = {"regionCode": OREGON, "instanceName": "ml.g5.xlarge"}
     asked = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()]
     pricing = client(cloud, "pricing", "us-east-1")
-    assert pricing.get_products(ServiceCode="AmazonSageMaker", Filters=asked)["PriceList"] == []
+    [offer] = pricing.get_products(ServiceCode="AmazonSageMaker", Filters=asked)["PriceList"]
+    assert f'"USD": "{USD_PER_HOUR["ml.g5.xlarge"]:.10f}"' in offer
     for place, usd in (("oregon", 1.0), ("home", 3.0), ("oregon", 2.0)):
         cloud.faults.add(Price(place=place, instance_type="ml.g5.xlarge", usd_per_hour=usd))
     [offer] = pricing.get_products(ServiceCode="AmazonSageMaker", Filters=asked)["PriceList"]
