@@ -54,8 +54,8 @@ class Places(Document):
         default=None,
         ge=1,
         le=RUN_MAX_SECONDS,
-        description="seconds after the launch by which the run should be done: once spot could miss it, attempts "
-        "begin on demand",
+        description="seconds after the launch by which the run should be done: what is on demand below spot is tried "
+        "last until spot could miss it, and first from then on",
     )
 
     @model_validator(mode="before")

@@ -10,8 +10,9 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.where import Where
 from muster.contract.spec.places import Places
+from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
-from muster.options.places.contract.ladder import Facts, RungState, where
+from muster.options.places.contract.ladder import Facts, RungState, longest_wait, where
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _LADDER: list[dict[str, Any]] = [{"place": "oregon", "spot": True}, {"place": "tokyo", "spot": True}, {"place": "home"}]
@@ -100,6 +101,46 @@ def test_near_the_deadline_spot_comes_last() -> None:
     assert (early.rung, late.rung, late.spot) == (0, 2, False)
     assert late.why == "the deadline is near"
     assert chosen(places, [ended(2, 1)], 2, left_seconds=3_000.0, until_deadline=3_800.0).rung == 0
+
+
+_ALL_SPOT_REFUSED = [ended(1, 10), ended(0, 20)]
+
+
+@pytest.mark.parametrize(
+    ("left", "until", "wait", "rung"),
+    [
+        (3_000.0, 9_000.0, 0.0, 1),  # the spot rung of the oldest refusal
+        (3_000.0, 3_901.0, 0.0, 1),
+        (3_000.0, 3_901.0, 2.0, 2),  # the next attempt could be too late
+        (None, 9_501.0, 0.0, 1),
+        (None, 9_499.0, 0.0, 2),  # it has waited a twentieth, and no round says how long the run takes
+        (None, None, 0.0, 2),
+    ],
+)
+def test_on_demand_below_spot_is_tried_last_while_the_run_can_wait(
+    left: float | None, until: float | None, wait: float, rung: int
+) -> None:
+    places = ladder(by_seconds=10_000 if until else None)
+    facts = {"left_seconds": left, "until_deadline": until, "wait_seconds": wait}
+    assert chosen(places, _ALL_SPOT_REFUSED, 21, **facts).rung == rung
+
+
+def test_what_is_on_demand_above_spot_or_reserved_keeps_its_place_in_the_ladder() -> None:
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p"
+    spot = {"place": "oregon", "spot": True}
+    early = {"left_seconds": 3_000.0, "until_deadline": 9_000.0}
+    above = ladder({"place": "home", "at_most": 1}, spot, by_seconds=10_000)
+    assert chosen(above, [], **early).rung == 0
+    reserved = ladder(spot, {"place": "home", "training_plan": plan}, by_seconds=10_000)
+    assert chosen(reserved, [ended(0, 1)], 2, **early).rung == 1
+
+
+def test_the_longest_wait_is_that_of_the_budgets_of_refusals() -> None:
+    fields = {"replicas": 4, "trainer": "a.b:c"}
+    assert longest_wait(parse_spec(fields)) == 1.25 * 1_800
+    none = {"max_reruns": 0}
+    reruns = {"capacity": none, "quota": none, "spot": {"max_reruns": 2, "delay_seconds": 60}}
+    assert longest_wait(parse_spec({**fields, "reruns": reruns})) == 1.25 * 120
 
 
 def test_places_of_a_spec_without_a_spot_rung_take_the_specs() -> None:

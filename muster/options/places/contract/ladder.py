@@ -6,6 +6,9 @@ refused it lately, it takes the one whose refusal is the oldest.
 
 A rung is passed over whose price is above its cap, or that has as many replicas as it may have; and one that has just
 refused others, while enough of them try it again.
+
+With `by_seconds`, what is on demand below spot is tried last as long as the run can wait for spot: nothing ends an
+attempt there, so its replica would pay it until the run ends.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.where import Where
 from muster.contract.spec.places import Places, Rung
+from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp, seconds_between
 
 PROBES = 2
@@ -25,6 +29,8 @@ JUST_SECONDS = 300.0
 START_SECONDS = 600.0
 """For how long a replica may look for an instance and load its image before it trains."""
 _MARGIN = 1.1
+_UNKNOWN = 0.95
+"""The share of `by_seconds` after which nobody waits for spot while no round says how long the run takes."""
 _WHY_MAX = 300
 _REFUSALS = {FailureClass.CAPACITY, FailureClass.QUOTA, FailureClass.SPOT}
 
@@ -57,13 +63,21 @@ class Facts:
     """For how long the run still trains at its present pace; None where that is not known."""
     until_deadline: float | None = None
     """Seconds until `by_seconds`."""
+    wait_seconds: float = 0.0
+    """For how long a replica may wait between two attempts."""
 
     @property
     def must_hurry(self) -> bool:
-        """Whether the run would be late if it lost an instance now."""
+        """Whether the run would be late if it lost an instance now, or found none."""
         if self.until_deadline is None or self.left_seconds is None:
             return False
-        return self.until_deadline <= self.left_seconds * _MARGIN + START_SECONDS
+        return self.until_deadline <= self.left_seconds * _MARGIN + START_SECONDS + self.wait_seconds
+
+    def can_wait(self, places: Places) -> bool:
+        """Whether the run is in time although its replica waits for spot."""
+        if places.by_seconds is None or self.until_deadline is None or self.must_hurry:
+            return False
+        return self.left_seconds is not None or self.until_deadline > places.by_seconds * _UNKNOWN
 
 
 def where(places: Places, attempts: Sequence[Attempt], facts: Facts) -> Where:
@@ -110,6 +124,11 @@ def is_silent_end(attempt: Attempt) -> bool:
     return attempt.where is not None and attempt.where.silent_since is not None and attempt.ended_at is not None
 
 
+def longest_wait(spec: Spec) -> float:
+    """Seconds that a replica may wait after a refusal, by its budgets."""
+    return max(max(spec.budget(one).longest_delays(), default=0.0) for one in _REFUSALS)
+
+
 def leads_elsewhere(places: Places, place: str) -> bool:
     """Whether a replica that can do nothing in `place` has another one."""
     return any(rung.place != place for rung in places.ladder)
@@ -127,7 +146,14 @@ def _order(places: Places, refusals: dict[int, Timestamp], facts: Facts) -> list
     if facts.must_hurry:
         # What is reserved or on demand keeps its instance; spot may lose it once more.
         found.sort(key=lambda number: (number in lately, _is_spot(places.ladder[number], facts)))
+    elif facts.can_wait(places):
+        found.sort(key=lambda number: _is_last_resort(places.ladder, number, facts))
     return found
+
+
+def _is_last_resort(ladder: Sequence[Rung], number: int, facts: Facts) -> bool:
+    on_demand = not _is_spot(ladder[number], facts) and ladder[number].training_plan is None
+    return on_demand and any(_is_spot(rung, facts) for rung in ladder[:number])
 
 
 def _with_waiting(ladder: Sequence[Rung], facts: Facts) -> list[RungState]:

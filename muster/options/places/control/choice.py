@@ -20,7 +20,15 @@ from muster.control.round_notes import last_commit
 from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import in_parallel
-from muster.options.places.contract.ladder import Facts, RungState, leads_elsewhere, refusals_of, share, where
+from muster.options.places.contract.ladder import (
+    Facts,
+    RungState,
+    leads_elsewhere,
+    longest_wait,
+    refusals_of,
+    share,
+    where,
+)
 
 if TYPE_CHECKING:
     from muster.control.documents import PlannedRun
@@ -112,6 +120,7 @@ def _facts(replica: PlacedReplica, places: Places, price: Price) -> Facts:
         spot=spec.spot,
         left_seconds=None if commit is None else _left(commit),
         until_deadline=until,
+        wait_seconds=longest_wait(spec),
     )
 
 
