@@ -6,9 +6,9 @@ replica has 100 hours of work. A tick is six minutes. The optimum in hindsight k
 The traces are seeded, with the rates of the regions of SkyNomad's figure 9b: how long spot is there and is not, as
 measured on the V100 trace of 2023-02-15 of "Can't Be Late" (skypilot-org/spot-traces), and prices as in SkyNomad's
 artifact (andylizf/skynomad-artifact). 100 hours of work in 150, a start of six minutes, which is paid, and that on
-demand is always there are SkyNomad's. Assumed is that times are lognormal, that prices are exponential, and that regions
-do not depend on each other. For all policies egress and probes cost nothing, and no training is lost. Ours alone waits:
-a refusal takes a tick, and budgets of 500 reruns allow waits of up to 5 minutes. An interruption ends its attempt;
+demand is always there are SkyNomad's. Assumed is that times are lognormal, that prices are exponential, and that no
+region depends on another. For all policies egress and probes cost nothing, and no training is lost. Ours alone waits: a
+refusal takes a tick, and the budgets, of 500 reruns, have waits of up to 5 minutes. An interruption ends its attempt;
 SageMaker may instead wait in the region, up to `max_wait_seconds`.
 """
 

@@ -55,7 +55,7 @@ Policy = Callable[[Job], Iterator[int | None]]
 
 
 def play(policy: Policy, on: Trace, deadline: int) -> tuple[float, int]:
-    """The dollars that a job costs, and the tick at whose begin it is done. Its first tick on an instance is a start."""
+    """The dollars that a job costs, and the tick at whose begin it is done. An instance starts for a tick."""
     job, spent = Job(deadline, on.usd[:, 0], on.there[:, 0]), 0.0
     for tick in range(on.there.shape[1]):
         was = job.on if job.on is not None and on.there[job.on, tick] else None
