@@ -10,8 +10,10 @@ from muster.client.runs.observer import Observer
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
+from muster.contract.run.commit import Commit
 from muster.contract.run.notices import Notice, NoticeKind
 from muster.contract.run.result import ReplicaOutcome, Verdict
+from muster.contract.run.training_pace import Pace
 from muster.control.active_run import ActiveRun
 from muster.control.attempt_request import Launch
 from muster.control.clear_up import ExecutionEnded, clear_up
@@ -148,6 +150,19 @@ def test_a_replica_without_quota_is_launched_on_the_next_rung_at_once(placed: Co
     [_, request] = placed.cloud.calls.of("CreateTrainingJob")
     assert request["ResourceConfig"]["InstanceType"] == "ml.m5.xlarge"
     assert not request["EnableManagedSpotTraining"]
+
+
+def test_a_replica_waits_for_spot_until_the_wait_could_make_its_run_late(placed: ControlHarness) -> None:
+    rounds = Pace(rounds=1, round_seconds=1_000, longest_seconds=1_000, samples_per_second=1)
+    done = Commit.from_json(commit(RUN), "").model_copy(update={"pace": rounds, "expected_rounds": 3})
+    late = round(2_000 * 1.1 + 600 + 1.25 * 1_800)
+    run = placed.plan(**LADDER | {"places": {**LADDER["places"], "by_seconds": late + 150}})
+    placed.plane.store.create(run.plan.shared_layout.commit(1), done.to_json())
+    refuse_in(placed, "us-west-2", count=None)
+    assert [placed.arm(0), placed.arm(0, 2)] == [Launch.CONCLUDED, Launch.CONCLUDED]
+    placed.cloud.clock.sleep(151)
+    assert placed.arm(0, 3) is Launch.CREATED
+    assert [one.where and one.where.place for one in placed.record(0).attempts] == ["oregon", "oregon", "tokyo"]
 
 
 def test_a_rung_above_its_price_cap_is_passed_over_and_no_rung_is_a_shortage(placed: ControlHarness) -> None:
