@@ -168,7 +168,7 @@ def _rows(traces: Sequence[Trace], hours: int) -> Iterator[Row]:
     found = {name: played(policies) for name, policies in _PEERS.items()}
     cost, late, note = played([partial(Ladder, deadline)])
     peer, peer_late, _ = found["SkyNomad"]
-    note += f"; the optimum: ${fmean(least):.2f}; peer: SkyNomad, which publishes 1.12 for 150 h"
+    note += f"; the optimum: ${fmean(least):.2f}; peer: SkyNomad, whose paper says 1.06 to 1.12"
     yield Row(f"{title}cost of the ladder", cost, "of the optimum", "<= 1.1", peer, note)
     yield Row(f"{title}deadlines missed", late, f"of {len(traces)}", "== 0", peer_late)
     for name, (cost, _, note) in found.items():
