@@ -8,8 +8,8 @@ measured on the V100 trace of 2023-02-15 of "Can't Be Late" (skypilot-org/spot-t
 artifact (andylizf/skynomad-artifact). 100 hours of work in 150, a start of six minutes, which is paid, and that on
 demand is always there are SkyNomad's. Assumed is that times are lognormal, that prices are exponential, and that no
 region depends on another. For all policies egress and probes cost nothing, and no training is lost. Ours alone waits: a
-refusal takes a tick, and the budgets, of 500 reruns, have waits of up to 5 minutes. An interruption ends its attempt;
-SageMaker may instead wait in the region, up to `max_wait_seconds`.
+refusal takes a tick, and its budgets have the default waits, but 90 reruns instead of 20. An interruption ends its
+attempt; SageMaker may instead wait in the region, up to `max_wait_seconds`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _BEFORE = 100 * HOUR
 """What is cut off, so that spot may be there at the begin or not."""
 _TRACES = 20
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-_BUDGET = {"max_reruns": 500, "delay_seconds": 60, "max_delay_seconds": 300}
+_BUDGET = {"max_reruns": 90, "delay_seconds": 60, "max_delay_seconds": 1_800}
 
 
 @dataclass(frozen=True)
