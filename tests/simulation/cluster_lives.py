@@ -51,8 +51,11 @@ class ClusterLives:
         if document is not None and self._uids.get(name) != document["metadata"]["uid"]:
             if life is not None:
                 world.reach("a deleted job is created again")
-                # A slow call may create what a stop has deleted meanwhile: it looks at the fence afterwards.
-                if world.judge.fence(life.run) is None and name not in lives.late:
+                # A cluster forgets what is deleted: of a job that no call has recorded before, nobody knows.
+                # And a slow call may create what a stop has deleted meanwhile: it looks at the fence afterwards.
+                known = world.judge.recorded(life)
+                is_known = known is not None and known.has_proven_job
+                if is_known and world.judge.fence(life.run) is None and name not in lives.late:
                     world.violate("created again", f"{name}, which was deleted")
             self._uids[name] = document["metadata"]["uid"]
             begun = lives.begin(name)

@@ -21,6 +21,7 @@ from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Ve
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
 from muster.contract.run.where import Where
+from muster.contract.spec.place_names import HOME
 from muster.options.elastic.contract.seats import ParkedSeat, Seats, parked_key, parked_prefix, ranks_in, seats_key
 from tests.simulation.functions import PREFIX, SKEW_MAX, Cause, Invocation
 from tests.simulation.kernel import START
@@ -50,6 +51,8 @@ _WATCHED = {
     "kubernetes": ("GetJob", "ListJobs", "DeleteJob"),
     "eks": ("DescribeCluster",),
 }
+_PATIENT = {"sagemaker", "kubernetes", "eks"}
+"""The services whose refusals a function that stops a run waits out for as long as it has time."""
 
 
 def _is_excused(execution: Execution) -> bool:
@@ -89,11 +92,16 @@ class Judge:
         """Whether a function has failed for a reason of its own."""
         return bool(self._injured)
 
-    def recorded_where(self, life: Life) -> Where | None:
-        """Where the record says that a job is."""
+    def recorded(self, life: Life) -> Attempt | None:
+        """What the record says of a job."""
         record = self._document(Record, RunLayout(life.run).record(life.rank))
         attempts = () if record is None else record.attempts
-        return next((attempt.where for attempt in attempts if attempt.job == life.name), None)
+        return next((attempt for attempt in attempts if attempt.job == life.name), None)
+
+    def recorded_where(self, life: Life) -> Where | None:
+        """Where the record says that a job is."""
+        attempt = self.recorded(life)
+        return None if attempt is None else attempt.where
 
     def _is_left(self, life: Life) -> bool:
         """Whether its attempt was given up because its place was silent."""
@@ -102,9 +110,8 @@ class Judge:
 
     def _is_refused(self, life: Life) -> bool:
         """Whether the record says that no such job was created."""
-        record = self._document(Record, RunLayout(life.run).record(life.rank))
-        attempts = () if record is None else record.attempts
-        return any(attempt.job == life.name and not attempt.was_created for attempt in attempts)
+        attempt = self.recorded(life)
+        return attempt is not None and not attempt.was_created
 
     def _check_cap(self) -> None:
         world = self._world
@@ -238,10 +245,10 @@ class Judge:
         now = world.kernel.seconds
         is_silent = world.places is not None and world.places.silent_until(execution.began)
         again = execution.ended + (LATE_SWEEP_SECONDS + _ALIVE_SECONDS if is_silent else 0.0)
-        for service, operations in _WATCHED.items():
+        for service, operations in (_WATCHED | _watched_elsewhere(living)).items():
             for operation in operations:
                 until = world.faults.refused_until(service, operation, execution.ended)
-                patience = _ALIVE_SECONDS if service in {"sagemaker", "kubernetes", "eks"} else _ASYNC_SECONDS
+                patience = _ALIVE_SECONDS if service.partition("@")[0] in _PATIENT else _ASYNC_SECONDS
                 again = max(again, until + patience if until > execution.ended else again)
         if again > execution.ended + _ASYNC_SECONDS and f"{name} {status}" in world.were_dead_letters:
             # All tries of stop were refused: what is left is the sweep's.
@@ -646,6 +653,13 @@ class Judge:
 
     def fence(self, run: str) -> Fence | None:
         return self._document(Fence, RunLayout(run).fence)
+
+
+def _watched_elsewhere(living: Sequence[Life]) -> dict[str, tuple[str, ...]]:
+    """What stops jobs in places beside home: their SageMaker, in a session that home's STS gives."""
+    places = {life.place for life in living} - {HOME}
+    own = dict.fromkeys((f"sagemaker@{place}" for place in sorted(places)), _WATCHED["sagemaker"])
+    return {**own, "sts": ("AssumeRole",)} if places else {}
 
 
 def _completed(life: Life) -> bool:
