@@ -8,8 +8,6 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.replica.kernel import Format
-
 Floats = NDArray[np.float32]
 Payload = NDArray[np.uint8]
 N = TypeVar("N", bound=np.generic)
@@ -44,7 +42,7 @@ class Codec(ABC):
     """Whether the decoded values may differ from the encoded ones."""
     needs_feedback: ClassVar[bool] = False
     """Whether what it loses is no error of rounding, and has to be sent later."""
-    kernel_format: ClassVar[Format | None] = None
+    kernel_format: int | None = None
     """The format of the compiled kernel that has the same bytes; None: it has none."""
 
     @property

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from muster.replica.codecs.base import Codec, CodecError, Dither, Floats, Payload, refuse_unusable
 from muster.replica.codecs.grouped import TOP, Int4
 from muster.replica.codecs.scales import SCALE_BYTES, decode_scales, encode_scales, inverse
+from muster.replica.kernel import Format
 
 CHUNK = 4096
 KEPT_MIN = 16
@@ -42,10 +43,12 @@ class _Sparse(Codec):
     needs_feedback = True
     scales: ClassVar[int]
     bits: ClassVar[int]
+    kernel: ClassVar[Format]
 
     def __init__(self, kept: int) -> None:
         self.kept = kept
         self.name = f"topk{self.bits}-{kept}"
+        self.kernel_format = self.kernel.keeping(kept)
         self._lower_bits = (CHUNK // kept).bit_length() - 1
         self._upper_bits = kept + (CHUNK >> self._lower_bits)
         sizes = (self.scales * SCALE_BYTES, self._upper_bits // 8, kept * self._lower_bits // 8, kept * self.bits // 8)
@@ -119,6 +122,7 @@ class TopK(_Sparse):
 
     scales = 2
     bits = 2
+    kernel = Format.TOPK2
 
     def for_mean(self, members: int) -> Codec:
         """Sparse, with the places of all members, if that is smaller; int4 otherwise."""
@@ -147,6 +151,7 @@ class _Mean(_Sparse):
 
     scales = 1
     bits = 8
+    kernel = Format.TOPK8
 
     def _coded(self, kept: Floats) -> tuple[Floats, Payload]:
         peaks = np.abs(kept).max(axis=1, keepdims=True)

@@ -28,6 +28,12 @@ class Format(IntEnum):
     FP16 = 3
     INT8 = 4
     INT4 = 5
+    TOPK2 = 6
+    TOPK8 = 7
+
+    def keeping(self, kept: int) -> int:
+        """A top-k format that keeps so many values of each chunk."""
+        return self | kept << 8
 
 
 @dataclass(frozen=True)
@@ -35,12 +41,13 @@ class Rows:
     """Records: one in each row of `content`, a checksum and a payload of at least PAYLOAD_BYTES_MIN.
 
     Attributes:
+        format: a `Format`, or what `Format.keeping` makes of it.
         content: its rows are contiguous, and aligned to 4 bytes.
         elements: of each block.
         seed: of the first row's checksum; each of the next one's is larger by 1.
     """
 
-    format: Format
+    format: int
     content: Bytes
     elements: int
     seed: int

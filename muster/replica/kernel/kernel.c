@@ -24,12 +24,14 @@
 #define ONCE static __attribute__((noinline))
 #define COPY __builtin_memcpy
 
-enum { FP32 = 1, BF16, FP16, INT8, INT4 };
+/* The top-k formats have the number of values that a chunk keeps in their upper 24 bits. */
+enum { FP32 = 1, BF16, FP16, INT8, INT4, TOPK2, TOPK8 };
 
 enum {
   CHECKSUM_BYTES = 4,
   GROUP4 = 64,
   GROUP8 = 128,
+  SPARSE = 4096, /* values of a chunk of top-k */
   CHUNK = 256, /* values of the plain formats that are converted, then hashed: 1 KiB of float32; every block's divisor */
 };
 
@@ -329,6 +331,186 @@ INLINE void levels_of(const uint8_t *packed, int8_t *levels) {
 #endif
 }
 
+/* ---- top-k: one chunk of SPARSE values at a time ---- */
+
+typedef struct {
+  int format, kept, lower;                 /* lower: bits of a place that are not in unary */
+  int scales, upper, low, codes, elements; /* bytes of a chunk's parts; and elements of the block, whose parts lie together */
+} Sparse;
+
+ONCE Sparse sparse_of(int32_t format, int64_t elements) {
+  int kept = format >> 8, lower = 31 - __builtin_clz((unsigned)(SPARSE / kept)), wide = (format & 0xFF) == TOPK8;
+  int upper = (kept + (SPARSE >> lower)) / 8;
+  return (Sparse){format & 0xFF, kept, lower, wide ? 2 : 4, upper, kept * lower / 8, wide ? kept : kept / 4, (int)elements};
+}
+
+/* Where the parts of a chunk lie in the payload of its block. */
+typedef struct {
+  int64_t scales, upper, low, codes, end;
+} Parts;
+
+INLINE Parts parts_of(const Sparse *sparse, int64_t chunk) {
+  int64_t chunks = sparse->elements / SPARSE, upper = chunks * sparse->scales, low = upper + chunks * sparse->upper;
+  int64_t codes = low + chunks * sparse->low, end = codes + chunks * sparse->codes;
+  return (Parts){chunk * sparse->scales, upper + chunk * sparse->upper, low + chunk * sparse->low,
+                 codes + chunk * sparse->codes, (end + 3) / 4 * 4};
+}
+
+/* How many of SPARSE numbers reach `least`. */
+ONCE int reaching(const int16_t *numbers, int least) {
+  int16_t count = 0;
+  for (int i = 0; i < SPARSE; i++) count = (int16_t)(count + (numbers[i] >= (int16_t)least));
+  return count;
+}
+
+/* The largest number that `kept` of SPARSE reach; or one that exactly so many reach. */
+ONCE int reached(const int16_t *numbers, int kept) {
+  int least = INT16_MIN, found = SPARSE;
+  for (int bit = 1 << 15; bit && found != kept; bit >>= 1) {
+    int count = reaching(numbers, least + bit);
+    if (count >= kept) least += bit, found = count;
+  }
+  return least;
+}
+
+/* The places of the largest magnitudes, ascending; of equal ones the first are kept. 0: one is above the limit. */
+ONCE int largest(const float *values, int kept, uint32_t limit, uint16_t *places) {
+  const Bits *bits = (const Bits *)values;
+  int16_t halves[SPARSE];
+  uint32_t most = 0;
+  for (int i = 0; i < SPARSE; i++) {
+    uint32_t magnitude = bits[i] & MAGNITUDE;
+    most = magnitude > most ? magnitude : most;
+    halves[i] = (int16_t)(magnitude >> 16);
+  }
+  if (most > limit) return 0;
+  /* By the upper halves, then those that are equal there by the lower ones. */
+  int upper = reached(halves, kept), more = kept - reaching(halves, upper + 1);
+  for (int i = 0; i < SPARSE; i++) halves[i] = halves[i] == upper ? (int16_t)((bits[i] & 0xFFFFu) ^ 0x8000u) : INT16_MIN;
+  uint32_t least = ((uint32_t)upper << 16) + (uint32_t)(reached(halves, more) - INT16_MIN);
+  int count = 0, above = 0;
+  for (int i = 0; i < SPARSE; i++) {
+    places[count] = (uint16_t)i;
+    count += (bits[i] & MAGNITUDE) >= least;
+  }
+  if (count == kept) return 1;
+  for (int i = 0; i < count; i++) above += (bits[places[i]] & MAGNITUDE) > least;
+  for (int i = 0, room = kept - above, next = 0; next < kept; i++) {
+    int equal = (bits[places[i]] & MAGNITUDE) == least;
+    places[next] = places[i];
+    next += !equal | (room > 0);
+    room -= equal;
+  }
+  return 1;
+}
+
+/* The lowest `width` bits of each number, one after another, from a byte's most significant bit on. */
+ONCE void pack(const uint16_t *numbers, int count, int width, uint8_t *packed) {
+  uint32_t bits = 0;
+  for (int i = 0, held = 0; i < count; i++) {
+    bits = bits << width | (numbers[i] & ((1u << width) - 1));
+    for (held += width; held >= 8; held -= 8) *packed++ = (uint8_t)(bits >> (held - 8));
+  }
+}
+
+ONCE void unpack(const uint8_t *packed, int count, int width, uint16_t *numbers) {
+  uint32_t bits = 0;
+  for (int i = 0, held = 0; i < count; i++, held -= width) {
+    for (; held < width; held += 8) bits = bits << 8 | *packed++;
+    numbers[i] = (uint16_t)(bits >> (held - width) & ((1u << width) - 1));
+  }
+}
+
+/* The sum of `count` values, a power of two from 8 on, in NumPy's order. */
+static float sum_of(const float *values, int count) {
+  if (count > 128) return sum_of(values, count / 2) + sum_of(values + count / 2, count / 2);
+  float sums[8];
+  COPY(sums, values, sizeof sums);
+  for (int at = 8; at < count; at += 8)
+    for (int i = 0; i < 8; i++) sums[i] += values[at + i];
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+/* The mean magnitude of those values whose codes have this lowest bit, as the bits of a scale. */
+ONCE uint32_t mean_of(const float *values, const uint16_t *codes, int large, int kept) {
+  float parts[SPARSE];
+  int count = 0;
+  for (int i = 0; i < kept; i++) {
+    int counts = (codes[i] & 1) == large;
+    parts[i] = counts ? __builtin_fabsf(values[i]) : 0.0f;
+    count += counts;
+  }
+  float mean = (float)((double)sum_of(parts, kept) / (double)(count ? count : 1));
+  uint32_t bits;
+  COPY(&bits, &mean, 4);
+  return bits < SCALE_MIN_BITS ? 0 : (bits + 0xFFFFu) >> 16;
+}
+
+ONCE int to_sparse(const Sparse *sparse, const float *values, uint32_t limit, uint8_t *payload, int64_t chunk) {
+  const int kept = sparse->kept;
+  const Parts parts = parts_of(sparse, chunk);
+  uint8_t *upper = payload + parts.upper;
+  Halves *scales = (Halves *)(payload + parts.scales);
+  uint16_t places[SPARSE], codes[SPARSE];
+  float found[SPARSE];
+  if (!largest(values, kept, limit, places)) return 0;
+  for (int i = 0; i < sparse->upper; i++) upper[i] = 0;
+  for (int i = 0; i < kept; i++) {
+    int at = (places[i] >> sparse->lower) + i;
+    upper[at / 8] |= (uint8_t)(0x80 >> at % 8);
+    found[i] = values[places[i]];
+  }
+  pack(places, kept, sparse->lower, payload + parts.low);
+  if (sparse->format == TOPK2) {
+    float sizes[SPARSE];
+    for (int i = 0; i < kept; i++) sizes[i] = __builtin_fabsf(found[i]);
+    float mean = sum_of(sizes, kept) / (float)kept;
+    for (int i = 0; i < kept; i++) codes[i] = (uint16_t)((sizes[i] > mean) | (found[i] < 0) << 1);
+    for (int large = 0; large < 2; large++) scales[large] = (uint16_t)mean_of(found, codes, large, kept);
+    pack(codes, kept, 2, payload + parts.codes);
+  } else {
+    uint32_t scale;
+    scale_of(found, kept, 0, limit, &scale);
+    *scales = (uint16_t)(scale >> 16);
+    for (int at = 0; at < kept; at += 8) whole_numbers(found + at, 8, scale, NULL, (int8_t *)payload + parts.codes + at);
+  }
+  return 1;
+}
+
+/* The places of a chunk; 0: they are not `kept` in ascending order. */
+ONCE int places_of(const Sparse *sparse, const uint8_t *payload, int64_t chunk, uint16_t *places) {
+  const Parts parts = parts_of(sparse, chunk);
+  int count = 0, last = -1;
+  unpack(payload + parts.low, sparse->kept, sparse->lower, places);
+  for (int byte = 0; byte < sparse->upper; byte++)
+    for (unsigned rest = payload[parts.upper + byte]; rest; count++) {
+      int bit = __builtin_clz(rest) - 24;
+      if (count == sparse->kept) return 0;
+      int place = (byte * 8 + bit - count) << sparse->lower | places[count];
+      if (place <= last || place >= SPARSE) return 0;
+      places[count] = (uint16_t)(last = place);
+      rest ^= 0x80u >> bit;
+    }
+  return count == sparse->kept;
+}
+
+ONCE void from_sparse(const Sparse *sparse, const uint8_t *payload, int64_t chunk, float *values) {
+  const Parts parts = parts_of(sparse, chunk);
+  const Halves *scales = (const Halves *)(payload + parts.scales);
+  uint16_t places[SPARSE], codes[SPARSE];
+  places_of(sparse, payload, chunk, places);
+  for (int i = 0; i < SPARSE; i++) values[i] = 0.0f;
+  if (sparse->format == TOPK2) {
+    float low = float_of((uint32_t)scales[0] << 16), high = float_of((uint32_t)scales[1] << 16);
+    const float levels[4] = {low, high, -low, -high};
+    unpack(payload + parts.codes, sparse->kept, 2, codes);
+    for (int i = 0; i < sparse->kept; i++) values[places[i]] = levels[codes[i]];
+  } else {
+    float step = float_of((uint32_t)*scales << 16) / TOP;
+    for (int i = 0; i < sparse->kept; i++) values[places[i]] = (float)((const int8_t *)payload)[parts.codes + i] * step;
+  }
+}
+
 /* ---- records: a checksum and an encoded block ---- */
 
 /* Where values go, or are added to. */
@@ -427,18 +609,37 @@ INLINE int encode_groups(int format, const float *values, const float *added, in
   return 1;
 }
 
-INLINE int64_t payload_bytes(int format, int64_t elements) {
+ONCE int encode_sparse(int32_t format, const float *values, const float *added, int64_t elements, uint8_t *payload,
+                       uint32_t limit, float *error, float *decoded) {
+  const Sparse sparse = sparse_of(format, elements);
+  *(Bits *)(payload + parts_of(&sparse, 0).end - 4) = 0; /* the end is padded */
+  for (int64_t chunk = 0; chunk < elements / SPARSE; chunk++) {
+    int64_t at = chunk * SPARSE;
+    float found[SPARSE], room[SPARSE];
+    const float *given = summed(values + at, added ? added + at : NULL, SPARSE, room);
+    if (!to_sparse(&sparse, given, limit, payload, chunk)) return 0;
+    if (error || decoded) {
+      from_sparse(&sparse, payload, chunk, found);
+      keep(given, found, SPARSE, error ? error + at : NULL, decoded ? decoded + at : NULL);
+    }
+  }
+  return 1;
+}
+
+INLINE int64_t payload_bytes(int32_t format, int64_t elements) {
   switch (format) {
     case FP32: return elements * 4;
+    case BF16: case FP16: return elements * 2;
     case INT8: return elements / GROUP8 * 2 + elements;
     case INT4: return elements / GROUP4 * 2 + elements / 2;
-    default: return elements * 2;
   }
+  const Sparse sparse = sparse_of(format, elements);
+  return parts_of(&sparse, 0).end;
 }
 
 /* Encodes `blocks` blocks of `elements` values into records from `rows` on, `stride` bytes apart.
  *
- * elements: a multiple of 256, so many that a payload has more than 240 bytes.
+ * elements: a multiple of 256 (top-k: of 4,096), so many that a payload has more than 240 bytes.
  * limit: the largest magnitude that can be encoded, as bits.
  * added: NULL, or what is added to the values first.
  * offsets, bytes, shares: of the first value on; NULL: rounded to the nearest.
@@ -465,9 +666,10 @@ EXPORT int32_t muster_encode(int32_t format, const float *values, const float *a
       case FP16: done = encode_plain(FP16, values + at, more, elements, payload, limit, wrong, kept, seed + block, &sum); break;
       case INT8: done = encode_groups(INT8, values + at, more, elements, payload, limit, &dither, at, wrong, kept); break;
       case INT4: done = encode_groups(INT4, values + at, more, elements, payload, limit, &dither, at, wrong, kept); break;
+      default: done = encode_sparse(format, values + at, more, elements, payload, limit, wrong, kept);
     }
     if (!done) return 1;
-    if (format == INT8 || format == INT4) sum = checksum(payload, size, seed + block);
+    if (format >= INT8) sum = checksum(payload, size, seed + block);
     COPY(row, &sum, CHECKSUM_BYTES);
   }
   return 0;
@@ -506,6 +708,27 @@ INLINE int is_sound(int format, const uint8_t *row, int64_t elements, uint32_t l
   }
   if (format == FP16) return most < 0x7C00;
   return format == BF16 ? most <= limit >> 16 : most <= limit;
+}
+
+ONCE int is_sound_sparse(int32_t format, const uint8_t *row, int64_t elements, uint64_t seed) {
+  const Sparse sparse = sparse_of(format, elements);
+  const uint8_t *payload = row + CHECKSUM_BYTES;
+  uint16_t places[SPARSE];
+  uint32_t stored;
+  COPY(&stored, row, CHECKSUM_BYTES);
+  int64_t chunks = elements / SPARSE;
+  int sound = checksum(payload, parts_of(&sparse, 0).end, seed) == stored && are_usable_scales(payload, chunks * sparse.scales / 2);
+  for (int64_t chunk = 0; sound && chunk < chunks; chunk++) sound = places_of(&sparse, payload, chunk, places);
+  return sound;
+}
+
+ONCE void put_sparse(int32_t format, const uint8_t *row, int64_t elements, int64_t count, const Target *target, int64_t start) {
+  const Sparse sparse = sparse_of(format, elements);
+  for (int64_t at = 0; at < count; at += SPARSE) {
+    float found[SPARSE];
+    from_sparse(&sparse, row + CHECKSUM_BYTES, at / SPARSE, found);
+    put(found, count - at < SPARSE ? (int)(count - at) : SPARSE, target, start + at);
+  }
 }
 
 /* `count` values of a sound record into their target. */
@@ -560,6 +783,7 @@ EXPORT int32_t muster_decode(int32_t format, const uint8_t *rows, int64_t stride
       case FP16: sound = is_sound(FP16, row, elements, limit, seed + block); break;
       case INT8: sound = is_sound(INT8, row, elements, limit, seed + block); break;
       case INT4: sound = is_sound(INT4, row, elements, limit, seed + block); break;
+      default: sound = is_sound_sparse(format, row, elements, seed + block);
     }
     if (!sound) return 1;
   }
@@ -572,6 +796,7 @@ EXPORT int32_t muster_decode(int32_t format, const uint8_t *rows, int64_t stride
       case FP16: put_record(FP16, row, elements, left, &target, at); break;
       case INT8: put_record(INT8, row, elements, left, &target, at); break;
       case INT4: put_record(INT4, row, elements, left, &target, at); break;
+      default: put_sparse(format, row, elements, left, &target, at);
     }
   }
   return 0;
