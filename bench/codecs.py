@@ -33,6 +33,10 @@ _AIMS = {
     ("int4", "encode"): ">= 2",
     ("int4", "encode with error feedback"): ">= 1.5",
     ("int4", "decode"): ">= 1",
+    ("topk2-64", "encode"): ">= 1.5",
+    ("topk2-64", "decode"): ">= 3",
+    ("topk2-128", "encode"): ">= 1.5",
+    ("topk2-128", "decode"): ">= 3",
 }
 _KEY = rendezvous_keys.contribution(1, 0, 1)
 

@@ -30,7 +30,8 @@ from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
 from muster.replica.wire.weighted_sum import WeightedSum
 
 KEY = rendezvous_keys.contribution(7, 1, 3)
-CODECS = {name: codec_named(name) for name in ("fp32", "bf16", "fp16", "int8", "int4")}
+CODECS = {name: codec_named(name) for name in ("fp32", "bf16", "fp16", "int8", "int4", "topk2-64", "topk2-512")}
+CODECS["topk8-192"] = CODECS["topk2-64"].for_mean(3)
 
 _USERS = (outer_optimizer, binary_format, weighted_sum)
 
@@ -57,12 +58,15 @@ seeds = st.integers(0, 2**32 - 1)
 
 @st.composite
 def any_values(draw: st.DrawFn) -> Floats:
-    """Values of all kinds: ordinary ones, and any bits: NaN, infinities, subnormals, both zeros, the limits."""
-    count = draw(st.integers(1, 5000))
+    """Values of all kinds: ordinary ones, and any bits: NaN, infinities, subnormals, both zeros, the limits.
+
+    Of some lengths no block is padded; for top-k, magnitudes are equal, or differ in their last bits.
+    """
+    count = draw(st.integers(1, 5000) | st.just(16_384))
     rng = np.random.default_rng(draw(seeds))
     values = rng.standard_normal(count).astype(np.float32)
     values *= np.float32(10.0) ** rng.integers(-30, 4, (count + 199) // 200).repeat(200)[:count].astype(np.float32)
-    kind = draw(st.sampled_from(["plain", "bf16", "sparse", "one sign", "special", "bits", "equal"]))
+    kind = draw(st.sampled_from(["plain", "bf16", "sparse", "one sign", "special", "bits", "equal", "near", "few"]))
     if kind == "bf16":
         values.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
     elif kind == "sparse":
@@ -78,6 +82,12 @@ def any_values(draw: st.DrawFn) -> Floats:
         values.view(np.uint32)[where] = rng.integers(0, 2**32, where.size, np.uint32)
     elif kind == "equal":
         values[...] = values[0]
+    elif kind == "near":
+        values.view(np.uint32)[...] = np.uint32(0xBF80_0000) + rng.integers(0, 2**17, count, np.uint32)
+    elif kind == "few":
+        values[...] = draw(st.sampled_from([0, -1, 1e-31]))
+        where = rng.integers(0, count, draw(st.integers(1, 3000)))
+        values[where] = rng.choice(np.array([9.9e29, -9.9e29, 9.899e29, 1, 0], np.float32), where.size)
     return values
 
 
@@ -138,9 +148,10 @@ class AnyRecords:
         rows = records(rng.standard_normal(self.count).astype(np.float32), codec)
         if self.kind in {"noise", "large"}:
             payload = rows[0, CHECKSUM_BYTES:].copy()
-            where = rng.integers(0, (blocks.record_bytes - CHECKSUM_BYTES) // 2, self.places)
             # Scales, or plain values, near their limits; and everything else.
-            span = (0x7130, 0x7160) if self.kind == "large" else (0, 2**16)
+            size = blocks.record_bytes - CHECKSUM_BYTES
+            end, *span = (16, 0x7130, 0x7160) if self.kind == "large" else (size, 0, 2**16)
+            where = rng.integers(0, end // 2, self.places)
             payload.view(np.uint16)[where] = rng.integers(*span, where.size)
             return stored(payload, codec, self.count)
         if self.kind == "damaged":

@@ -333,72 +333,65 @@ INLINE void levels_of(const uint8_t *packed, int8_t *levels) {
 
 /* ---- top-k: one chunk of SPARSE values at a time ---- */
 
+/* A chunk, and where its parts begin in the payload: each part is there for all chunks of the block, one after another. */
 typedef struct {
-  int format, kept, lower;                 /* lower: bits of a place that are not in unary */
-  int scales, upper, low, codes, elements; /* bytes of a chunk's parts; and elements of the block, whose parts lie together */
+  int format, kept, lower, upper_bytes;    /* lower: how many bits of a place are not in unary */
+  int64_t scales, upper, low, codes, size; /* size: of the payload */
 } Sparse;
 
-ONCE Sparse sparse_of(int32_t format, int64_t elements) {
-  int kept = format >> 8, lower = 31 - __builtin_clz((unsigned)(SPARSE / kept)), wide = (format & 0xFF) == TOPK8;
-  int upper = (kept + (SPARSE >> lower)) / 8;
-  return (Sparse){format & 0xFF, kept, lower, wide ? 2 : 4, upper, kept * lower / 8, wide ? kept : kept / 4, (int)elements};
-}
-
-/* Where the parts of a chunk lie in the payload of its block. */
-typedef struct {
-  int64_t scales, upper, low, codes, end;
-} Parts;
-
-INLINE Parts parts_of(const Sparse *sparse, int64_t chunk) {
-  int64_t chunks = sparse->elements / SPARSE, upper = chunks * sparse->scales, low = upper + chunks * sparse->upper;
-  int64_t codes = low + chunks * sparse->low, end = codes + chunks * sparse->codes;
-  return (Parts){chunk * sparse->scales, upper + chunk * sparse->upper, low + chunk * sparse->low,
-                 codes + chunk * sparse->codes, (end + 3) / 4 * 4};
+ONCE Sparse sparse_of(int32_t format, int64_t elements, int64_t chunk) {
+  const int wide = (format & 0xFF) == TOPK8, kept = format >> 8, lower = 31 - __builtin_clz((unsigned)(SPARSE / kept));
+  const int64_t bytes[4] = {wide ? 2 : 4, (kept + (SPARSE >> lower)) / 8, kept * lower / 8, wide ? kept : kept / 4};
+  int64_t starts[5] = {0};
+  for (int part = 0; part < 4; part++) starts[part + 1] = starts[part] + elements / SPARSE * bytes[part];
+  for (int part = 0; part < 4; part++) starts[part] += chunk * bytes[part];
+  return (Sparse){format & 0xFF, kept, lower, (int)bytes[1], starts[0], starts[1], starts[2], starts[3], (starts[4] + 3) / 4 * 4};
 }
 
 /* How many of SPARSE numbers reach `least`. */
-ONCE int reaching(const int16_t *numbers, int least) {
+ONCE int reaching(const int16_t *numbers, int16_t least) {
   int16_t count = 0;
-  for (int i = 0; i < SPARSE; i++) count = (int16_t)(count + (numbers[i] >= (int16_t)least));
+  for (int i = 0; i < SPARSE; i++) count = (int16_t)(count + (numbers[i] >= least));
   return count;
 }
 
-/* The largest number that `kept` of SPARSE reach; or one that exactly so many reach. */
-ONCE int reached(const int16_t *numbers, int kept) {
-  int least = INT16_MIN, found = SPARSE;
-  for (int bit = 1 << 15; bit && found != kept; bit >>= 1) {
-    int count = reaching(numbers, least + bit);
-    if (count >= kept) least += bit, found = count;
-  }
-  return least;
-}
-
-/* The places of the largest magnitudes, ascending; of equal ones the first are kept. 0: one is above the limit. */
+/* The places of the `kept` largest magnitudes, ascending; of equal ones the first. 0: one is above the limit.
+ *
+ * `least`, which so many must reach, is found bit by bit: the upper half from those of all magnitudes, the lower half
+ * from the few that reach the upper one.
+ */
 ONCE int largest(const float *values, int kept, uint32_t limit, uint16_t *places) {
   const Bits *bits = (const Bits *)values;
   int16_t halves[SPARSE];
-  uint32_t most = 0;
+  uint8_t chosen[SPARSE];
+  uint32_t magnitudes[SPARSE], most = 0, least = 0;
   for (int i = 0; i < SPARSE; i++) {
     uint32_t magnitude = bits[i] & MAGNITUDE;
     most = magnitude > most ? magnitude : most;
     halves[i] = (int16_t)(magnitude >> 16);
   }
   if (most > limit) return 0;
-  /* By the upper halves, then those that are equal there by the lower ones. */
-  int upper = reached(halves, kept), more = kept - reaching(halves, upper + 1);
-  for (int i = 0; i < SPARSE; i++) halves[i] = halves[i] == upper ? (int16_t)((bits[i] & 0xFFFFu) ^ 0x8000u) : INT16_MIN;
-  uint32_t least = ((uint32_t)upper << 16) + (uint32_t)(reached(halves, more) - INT16_MIN);
-  int count = 0, above = 0;
-  for (int i = 0; i < SPARSE; i++) {
-    places[count] = (uint16_t)i;
-    count += (bits[i] & MAGNITUDE) >= least;
+  int found = SPARSE, listed = 0, room = kept, next = 0;
+  for (uint32_t bit = 1u << 30; bit > 0xFFFF && found != kept; bit >>= 1) {
+    int count = (least | bit) > most ? 0 : reaching(halves, (int16_t)((least | bit) >> 16));
+    if (count >= kept) least |= bit, found = count;
   }
-  if (count == kept) return 1;
-  for (int i = 0; i < count; i++) above += (bits[places[i]] & MAGNITUDE) > least;
-  for (int i = 0, room = kept - above, next = 0; next < kept; i++) {
-    int equal = (bits[places[i]] & MAGNITUDE) == least;
+  for (int i = 0; i < SPARSE; i++) chosen[i] = halves[i] >= (int16_t)(least >> 16);
+  for (int at = 0; at < SPARSE; at += 8)
+    for (uint64_t rest = read64(chosen + at); rest; rest &= rest - 1)
+      places[listed++] = (uint16_t)(at + __builtin_ctzll(rest) / 8);
+  if (listed == kept) return 1;
+  for (int i = 0; i < listed; i++) magnitudes[i] = bits[places[i]] & MAGNITUDE;
+  for (uint32_t bit = 1u << 15; bit; bit >>= 1) {
+    int count = 0;
+    for (int i = 0; i < listed; i++) count += magnitudes[i] >= (least | bit);
+    if (count >= kept) least |= bit;
+  }
+  for (int i = 0; i < listed; i++) room -= magnitudes[i] > least;
+  for (int i = 0; next < kept; i++) {
+    int equal = magnitudes[i] == least;
     places[next] = places[i];
-    next += !equal | (room > 0);
+    next += (magnitudes[i] > least) | (equal & (room > 0));
     room -= equal;
   }
   return 1;
@@ -431,8 +424,8 @@ static float sum_of(const float *values, int count) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-/* The mean magnitude of those values whose codes have this lowest bit, as the bits of a scale. */
-ONCE uint32_t mean_of(const float *values, const uint16_t *codes, int large, int kept) {
+/* The mean magnitude of the values whose codes have this lowest bit. */
+ONCE float mean_of(const float *values, const uint16_t *codes, int large, int kept) {
   float parts[SPARSE];
   int count = 0;
   for (int i = 0; i < kept; i++) {
@@ -440,50 +433,48 @@ ONCE uint32_t mean_of(const float *values, const uint16_t *codes, int large, int
     parts[i] = counts ? __builtin_fabsf(values[i]) : 0.0f;
     count += counts;
   }
-  float mean = (float)((double)sum_of(parts, kept) / (double)(count ? count : 1));
-  uint32_t bits;
-  COPY(&bits, &mean, 4);
-  return bits < SCALE_MIN_BITS ? 0 : (bits + 0xFFFFu) >> 16;
+  return (float)((double)sum_of(parts, kept) / (count ? count : 1));
 }
 
-ONCE int to_sparse(const Sparse *sparse, const float *values, uint32_t limit, uint8_t *payload, int64_t chunk) {
+ONCE int to_sparse(const Sparse *sparse, const float *values, uint32_t limit, uint8_t *payload) {
   const int kept = sparse->kept;
-  const Parts parts = parts_of(sparse, chunk);
-  uint8_t *upper = payload + parts.upper;
-  Halves *scales = (Halves *)(payload + parts.scales);
+  uint8_t *upper = payload + sparse->upper;
+  Halves *scales = (Halves *)(payload + sparse->scales);
   uint16_t places[SPARSE], codes[SPARSE];
   float found[SPARSE];
+  uint32_t scale;
   if (!largest(values, kept, limit, places)) return 0;
-  for (int i = 0; i < sparse->upper; i++) upper[i] = 0;
+  for (int i = 0; i < sparse->upper_bytes; i++) upper[i] = 0;
   for (int i = 0; i < kept; i++) {
     int at = (places[i] >> sparse->lower) + i;
     upper[at / 8] |= (uint8_t)(0x80 >> at % 8);
     found[i] = values[places[i]];
+    codes[i] = 0;
   }
-  pack(places, kept, sparse->lower, payload + parts.low);
+  pack(places, kept, sparse->lower, payload + sparse->low);
   if (sparse->format == TOPK2) {
-    float sizes[SPARSE];
-    for (int i = 0; i < kept; i++) sizes[i] = __builtin_fabsf(found[i]);
-    float mean = sum_of(sizes, kept) / (float)kept;
-    for (int i = 0; i < kept; i++) codes[i] = (uint16_t)((sizes[i] > mean) | (found[i] < 0) << 1);
-    for (int large = 0; large < 2; large++) scales[large] = (uint16_t)mean_of(found, codes, large, kept);
-    pack(codes, kept, 2, payload + parts.codes);
+    float mean = mean_of(found, codes, 0, kept);
+    for (int i = 0; i < kept; i++) codes[i] = (uint16_t)((__builtin_fabsf(found[i]) > mean) | (found[i] < 0) << 1);
+    for (int large = 0; large < 2; large++) {
+      mean = mean_of(found, codes, large, kept);
+      scale_of(&mean, 1, 0, MAGNITUDE, &scale); /* rounded, it may be above the limit */
+      scales[large] = (uint16_t)(scale >> 16);
+    }
+    pack(codes, kept, 2, payload + sparse->codes);
   } else {
-    uint32_t scale;
     scale_of(found, kept, 0, limit, &scale);
     *scales = (uint16_t)(scale >> 16);
-    for (int at = 0; at < kept; at += 8) whole_numbers(found + at, 8, scale, NULL, (int8_t *)payload + parts.codes + at);
+    for (int at = 0; at < kept; at += 8) whole_numbers(found + at, 8, scale, NULL, (int8_t *)payload + sparse->codes + at);
   }
   return 1;
 }
 
 /* The places of a chunk; 0: they are not `kept` in ascending order. */
-ONCE int places_of(const Sparse *sparse, const uint8_t *payload, int64_t chunk, uint16_t *places) {
-  const Parts parts = parts_of(sparse, chunk);
+ONCE int places_of(const Sparse *sparse, const uint8_t *payload, uint16_t *places) {
   int count = 0, last = -1;
-  unpack(payload + parts.low, sparse->kept, sparse->lower, places);
-  for (int byte = 0; byte < sparse->upper; byte++)
-    for (unsigned rest = payload[parts.upper + byte]; rest; count++) {
+  unpack(payload + sparse->low, sparse->kept, sparse->lower, places);
+  for (int byte = 0; byte < sparse->upper_bytes; byte++)
+    for (unsigned rest = payload[sparse->upper + byte]; rest; count++) {
       int bit = __builtin_clz(rest) - 24;
       if (count == sparse->kept) return 0;
       int place = (byte * 8 + bit - count) << sparse->lower | places[count];
@@ -494,20 +485,20 @@ ONCE int places_of(const Sparse *sparse, const uint8_t *payload, int64_t chunk, 
   return count == sparse->kept;
 }
 
-ONCE void from_sparse(const Sparse *sparse, const uint8_t *payload, int64_t chunk, float *values) {
-  const Parts parts = parts_of(sparse, chunk);
-  const Halves *scales = (const Halves *)(payload + parts.scales);
+ONCE void from_sparse(const Sparse *sparse, const uint8_t *payload, float *values) {
+  const Halves *scales = (const Halves *)(payload + sparse->scales);
+  const int8_t *whole = (const int8_t *)payload + sparse->codes;
   uint16_t places[SPARSE], codes[SPARSE];
-  places_of(sparse, payload, chunk, places);
+  places_of(sparse, payload, places);
   for (int i = 0; i < SPARSE; i++) values[i] = 0.0f;
+  float first = float_of((uint32_t)scales[0] << 16);
   if (sparse->format == TOPK2) {
-    float low = float_of((uint32_t)scales[0] << 16), high = float_of((uint32_t)scales[1] << 16);
-    const float levels[4] = {low, high, -low, -high};
-    unpack(payload + parts.codes, sparse->kept, 2, codes);
+    float second = float_of((uint32_t)scales[1] << 16);
+    const float levels[4] = {first, second, -first, -second};
+    unpack(payload + sparse->codes, sparse->kept, 2, codes);
     for (int i = 0; i < sparse->kept; i++) values[places[i]] = levels[codes[i]];
   } else {
-    float step = float_of((uint32_t)*scales << 16) / TOP;
-    for (int i = 0; i < sparse->kept; i++) values[places[i]] = (float)((const int8_t *)payload)[parts.codes + i] * step;
+    for (int i = 0; i < sparse->kept; i++) values[places[i]] = (float)whole[i] * (first / TOP);
   }
 }
 
@@ -611,16 +602,15 @@ INLINE int encode_groups(int format, const float *values, const float *added, in
 
 ONCE int encode_sparse(int32_t format, const float *values, const float *added, int64_t elements, uint8_t *payload,
                        uint32_t limit, float *error, float *decoded) {
-  const Sparse sparse = sparse_of(format, elements);
-  *(Bits *)(payload + parts_of(&sparse, 0).end - 4) = 0; /* the end is padded */
-  for (int64_t chunk = 0; chunk < elements / SPARSE; chunk++) {
-    int64_t at = chunk * SPARSE;
+  for (int64_t at = 0; at < elements; at += SPARSE) {
+    const Sparse sparse = sparse_of(format, elements, at / SPARSE);
     float found[SPARSE], room[SPARSE];
-    const float *given = summed(values + at, added ? added + at : NULL, SPARSE, room);
-    if (!to_sparse(&sparse, given, limit, payload, chunk)) return 0;
+    const float *chunk = summed(values + at, added ? added + at : NULL, SPARSE, room);
+    if (!at) *(Bits *)(payload + sparse.size - 4) = 0; /* what is behind the last part */
+    if (!to_sparse(&sparse, chunk, limit, payload)) return 0;
     if (error || decoded) {
-      from_sparse(&sparse, payload, chunk, found);
-      keep(given, found, SPARSE, error ? error + at : NULL, decoded ? decoded + at : NULL);
+      from_sparse(&sparse, payload, found);
+      keep(chunk, found, SPARSE, error ? error + at : NULL, decoded ? decoded + at : NULL);
     }
   }
   return 1;
@@ -629,12 +619,12 @@ ONCE int encode_sparse(int32_t format, const float *values, const float *added, 
 INLINE int64_t payload_bytes(int32_t format, int64_t elements) {
   switch (format) {
     case FP32: return elements * 4;
-    case BF16: case FP16: return elements * 2;
+    case BF16:
+    case FP16: return elements * 2;
     case INT8: return elements / GROUP8 * 2 + elements;
     case INT4: return elements / GROUP4 * 2 + elements / 2;
+    default: return sparse_of(format, elements, 0).size;
   }
-  const Sparse sparse = sparse_of(format, elements);
-  return parts_of(&sparse, 0).end;
 }
 
 /* Encodes `blocks` blocks of `elements` values into records from `rows` on, `stride` bytes apart.
@@ -711,22 +701,24 @@ INLINE int is_sound(int format, const uint8_t *row, int64_t elements, uint32_t l
 }
 
 ONCE int is_sound_sparse(int32_t format, const uint8_t *row, int64_t elements, uint64_t seed) {
-  const Sparse sparse = sparse_of(format, elements);
   const uint8_t *payload = row + CHECKSUM_BYTES;
   uint16_t places[SPARSE];
   uint32_t stored;
   COPY(&stored, row, CHECKSUM_BYTES);
-  int64_t chunks = elements / SPARSE;
-  int sound = checksum(payload, parts_of(&sparse, 0).end, seed) == stored && are_usable_scales(payload, chunks * sparse.scales / 2);
-  for (int64_t chunk = 0; sound && chunk < chunks; chunk++) sound = places_of(&sparse, payload, chunk, places);
+  const Sparse first = sparse_of(format, elements, 0);
+  int sound = checksum(payload, first.size, seed) == stored && are_usable_scales(payload, first.upper / 2);
+  for (int64_t at = 0; sound && at < elements; at += SPARSE) {
+    const Sparse sparse = sparse_of(format, elements, at / SPARSE);
+    sound = places_of(&sparse, payload, places);
+  }
   return sound;
 }
 
 ONCE void put_sparse(int32_t format, const uint8_t *row, int64_t elements, int64_t count, const Target *target, int64_t start) {
-  const Sparse sparse = sparse_of(format, elements);
   for (int64_t at = 0; at < count; at += SPARSE) {
+    const Sparse sparse = sparse_of(format, elements, at / SPARSE);
     float found[SPARSE];
-    from_sparse(&sparse, row + CHECKSUM_BYTES, at / SPARSE, found);
+    from_sparse(&sparse, row + CHECKSUM_BYTES, found);
     put(found, count - at < SPARSE ? (int)(count - at) : SPARSE, target, start + at);
   }
 }

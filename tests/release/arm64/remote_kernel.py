@@ -8,19 +8,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from muster.replica.kernel import Format
+from tests.support.kernels import CODECS
 
 
-def payload_bytes(format_: int, elements: int) -> int:
-    """The size of an encoded block."""
-    match Format(format_):
-        case Format.FP32:
-            return elements * 4
-        case Format.INT8:
-            return elements // 128 * 2 + elements
-        case Format.INT4:
-            return elements // 64 * 2 + elements // 2
-    return elements * 2
+_CODECS = {codec.kernel_format: codec for codec in CODECS.values()}
 
 
 class _Function:
@@ -82,7 +73,7 @@ class RemoteLibrary:
             given
         )
         count = blocks * elements
-        size = (blocks - 1) * stride + 4 + payload_bytes(format_, elements)
+        size = (blocks - 1) * stride + 4 + _CODECS[format_].payload_bytes(elements)
         arrays = [(values, 4 * count), (rows, size), (offsets, 4 * count), (random, count), (shares, 256)]
         # The program has the same memory for what is the same here.
         kinds = {None: 0, added: 3, values: 1} if added else {None: 0, values: 1}
@@ -95,7 +86,7 @@ class RemoteLibrary:
 
     def _decode(self, *given: Any) -> int:
         format_, rows, stride, blocks, elements, count, limit, seed, place, weight, factor, adds = given
-        size = (blocks - 1) * stride + 4 + payload_bytes(format_, elements)
+        size = (blocks - 1) * stride + 4 + _CODECS[format_].payload_bytes(elements)
         numbers = [format_, stride, blocks, elements, count, limit, seed, int(adds)]
         return self._call(1, numbers, [weight, factor], [(rows, size), (place, 4 * count)])
 
