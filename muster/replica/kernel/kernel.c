@@ -600,18 +600,22 @@ INLINE int encode_groups(int format, const float *values, const float *added, in
   return 1;
 }
 
+/* Not part of encode_sparse: their arrays are never on the stack together, which musl's threads have 128 KiB of. */
+ONCE void keep_sparse(const Sparse *sparse, const float *values, const uint8_t *payload, float *error, float *decoded) {
+  float found[SPARSE];
+  from_sparse(sparse, payload, found);
+  keep(values, found, SPARSE, error, decoded);
+}
+
 ONCE int encode_sparse(int32_t format, const float *values, const float *added, int64_t elements, uint8_t *payload,
                        uint32_t limit, float *error, float *decoded) {
   for (int64_t at = 0; at < elements; at += SPARSE) {
     const Sparse sparse = sparse_of(format, elements, at / SPARSE);
-    float found[SPARSE], room[SPARSE];
+    float room[SPARSE];
     const float *chunk = summed(values + at, added ? added + at : NULL, SPARSE, room);
     if (!at) *(Bits *)(payload + sparse.size - 4) = 0; /* what is behind the last part */
     if (!to_sparse(&sparse, chunk, limit, payload)) return 0;
-    if (error || decoded) {
-      from_sparse(&sparse, payload, found);
-      keep(chunk, found, SPARSE, error ? error + at : NULL, decoded ? decoded + at : NULL);
-    }
+    if (error || decoded) keep_sparse(&sparse, chunk, payload, error ? error + at : NULL, decoded ? decoded + at : NULL);
   }
   return 1;
 }

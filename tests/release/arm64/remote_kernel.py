@@ -10,7 +10,6 @@ from typing import Any
 
 from tests.support.kernels import CODECS
 
-
 _CODECS = {codec.kernel_format: codec for codec in CODECS.values()}
 
 
