@@ -43,11 +43,12 @@ class _Sparse(Codec):
     needs_feedback = True
     scales: ClassVar[int]
     bits: ClassVar[int]
+    kernel: ClassVar[Format]
 
     def __init__(self, kept: int) -> None:
         self.kept = kept
         self.name = f"topk{self.bits}-{kept}"
-        self.kernel_format = Format[f"TOPK{self.bits}"].keeping(kept)
+        self.kernel_format = self.kernel.keeping(kept)
         self._lower_bits = (CHUNK // kept).bit_length() - 1
         self._upper_bits = kept + (CHUNK >> self._lower_bits)
         sizes = (self.scales * SCALE_BYTES, self._upper_bits // 8, kept * self._lower_bits // 8, kept * self.bits // 8)
@@ -121,6 +122,7 @@ class TopK(_Sparse):
 
     scales = 2
     bits = 2
+    kernel = Format.TOPK2
 
     def for_mean(self, members: int) -> Codec:
         """Sparse, with the places of all members, if that is smaller; int4 otherwise."""
@@ -149,6 +151,7 @@ class _Mean(_Sparse):
 
     scales = 1
     bits = 8
+    kernel = Format.TOPK8
 
     def _coded(self, kept: Floats) -> tuple[Floats, Payload]:
         peaks = np.abs(kept).max(axis=1, keepdims=True)

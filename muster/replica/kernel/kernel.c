@@ -457,12 +457,12 @@ ONCE int to_sparse(const Sparse *sparse, const float *values, uint32_t limit, ui
     for (int i = 0; i < kept; i++) codes[i] = (uint16_t)((__builtin_fabsf(found[i]) > mean) | (found[i] < 0) << 1);
     for (int large = 0; large < 2; large++) {
       mean = mean_of(found, codes, large, kept);
-      scale_of(&mean, 1, 0, MAGNITUDE, &scale); /* rounded, it may be above the limit */
+      scale_of(&mean, 1, 0, MAGNITUDE, &scale); /* rounded, a mean may be above the limit */
       scales[large] = (uint16_t)(scale >> 16);
     }
     pack(codes, kept, 2, payload + sparse->codes);
   } else {
-    scale_of(found, kept, 0, limit, &scale);
+    scale_of(found, kept, 0, MAGNITUDE, &scale);
     *scales = (uint16_t)(scale >> 16);
     for (int at = 0; at < kept; at += 8) whole_numbers(found + at, 8, scale, NULL, (int8_t *)payload + sparse->codes + at);
   }
