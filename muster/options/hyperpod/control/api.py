@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from muster.control.aws.aws_errors import patiently
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.contract.cluster_token import SECONDS_VALID
@@ -100,7 +101,7 @@ class KubernetesApi:
         until = clock.monotonic() + _PATIENCE_SECONDS
         while True:
             tried += 1
-            connection = self._connected()
+            connection = self._connected(budget)
             token = self._valid_token()
             try:
                 answer = connection.transport.send(method, path, self._headers(token, body), body)
@@ -128,10 +129,10 @@ class KubernetesApi:
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "User-Agent": "muster"}
         return {**headers, "Content-Type": "application/json"} if body is not None else headers
 
-    def _connected(self) -> Connection:
+    def _connected(self, budget: TimeBudget) -> Connection:
         connection = self._connection
         if connection is None:
-            connection = self._connection = self._connect()
+            connection = self._connection = patiently(self._connect, budget)
         return connection
 
     def _valid_token(self) -> str:

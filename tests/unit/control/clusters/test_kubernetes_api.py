@@ -3,11 +3,13 @@
 import base64
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import botocore.session
 import pytest
+from botocore.exceptions import ClientError
 
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
@@ -89,6 +91,24 @@ def test_what_passes_is_tried_again() -> None:
     for status in (429, 500, 502, 503, 504):
         opened = Opened(failure(status, "", ""), failure(status, "", ""), found(kind="x"))
         assert opened.api.get("/a", IMPATIENT) == {"kind": "x"}, status
+
+
+def test_eks_that_throttles_is_asked_again_for_as_long_as_there_is_time() -> None:
+    throttled = ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "DescribeCluster")
+    for budget, tries in ((TimeBudget.of(600), 31), (IMPATIENT, 1)):
+        opened = Opened()
+        refusals = [throttled] * 30
+
+        def connect(opened: Opened = opened, refusals: list[ClientError] = refusals) -> Connection:
+            opened.connections += 1
+            if refusals:
+                raise refusals.pop()
+            return Connection(opened.transport, "EKS cluster eks-one, ACTIVE")
+
+        api = KubernetesApi("hyper", connect, opened.token)
+        with suppress(ClientError):
+            api.get("/a", budget)
+        assert opened.connections == tries
 
 
 def test_a_broken_connection_is_made_anew() -> None:
