@@ -26,7 +26,6 @@ from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, Perm
 from obstore.store import S3Store
 
 from muster.contract.layout import s3_uri
-from muster.contract.run.replica_variables import ENV_HOME_ENDPOINT
 from muster.replica.store.bulk.connections import BrokenError
 from muster.replica.store.bulk.credentials import region_of, s3_endpoint
 from muster.replica.store.bulk.transfers import LeftToObstoreError, Transfers, Uploaded
@@ -372,10 +371,10 @@ def _place(other: str | None = None) -> tuple[str, str, str | None]:
 
     `other`: a region that may be another than this process's.
     """
-    own = region_of(os.environ) or DEFAULT_REGION
-    region = other or own
+    region = other or region_of(os.environ) or DEFAULT_REGION
+    # An address that is set is that of every region: obstore takes it so, whatever it is given.
     set_ = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    endpoint = (set_ if region == own else os.environ.get(ENV_HOME_ENDPOINT)) or s3_endpoint(region)
+    endpoint = set_ or s3_endpoint(region)
     return region, endpoint, next((os.environ[name] for name in CA_VARIABLES if os.environ.get(name)), None)
 
 
