@@ -50,7 +50,7 @@ _H100_SECONDS = 0.031
 _SETTLED = 2  # rounds until the replicas, which do not start at the same time, are in step
 
 _CHAINS = 2
-_CYCLE = ("oregon", "tokyo", HOME, HOME)
+_CYCLE = (HOME, "oregon", "tokyo", HOME)
 _TYPES = ("m5.large", "m5.xlarge", "m5.2xlarge", "m5.4xlarge", "c5.xlarge", "c5.2xlarge", "c5.4xlarge", "c5.9xlarge")
 
 _DARK_AFTER, _GRACE_SECONDS = 3, 5  # rounds, seconds

@@ -69,10 +69,11 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
     # attempt was not launched, and it must not be.
     stopping = stopping or replica.run.is_stopping
     closed = seats is not None and seats.is_closed(replica)
-    call_back(replica, record)
     launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping or closed)
     if isinstance(launched, Launch) or launched.was_created:
         _announce_launch(plane, request, armed, is_new=launched is Launch.CREATED)
+    # Only now: a place that is still silent takes seconds to be found so.
+    call_back(replica, record)
     if isinstance(launched, Attempt):
         refused_at = None if launched.was_created else request.armed_at
         outcome = end_attempt(plane, replica, launched, refused_at=refused_at)

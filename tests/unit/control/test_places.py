@@ -320,6 +320,20 @@ def test_a_job_may_run_that_was_created_before_its_place_refused_connections(pla
     assert jobs_in(placed, "oregon", "InProgress") == []
 
 
+def test_a_replica_trains_elsewhere_before_the_place_that_it_has_left_is_asked_again(placed: ControlHarness) -> None:
+    placed.plan(**LADDER)
+    placed.arm(0)
+    placed.place("oregon").go_silent()
+    placed.arm(0)
+    placed.place("oregon").answer_again()
+    placed.cloud.clock.sleep(30)
+    placed.cloud.calls.log.clear()
+    assert placed.arm(0, 2) is Launch.CREATED
+    calls = [one.operation for one in placed.cloud.calls.log]
+    # A place that is still silent would take seconds to be found so.
+    assert calls.index("CreateTrainingJob") < calls.index("StopTrainingJob")
+
+
 def _dark(placed: ControlHarness) -> ActiveRun:
     """Rank 0 trains in oregon, which falls silent, rank 1 in tokyo; round 1 was committed by rank 0 alone."""
     run = placed.plan(**{**LADDER, "places": {"ladder": [*LADDER["places"]["ladder"], {"place": "home"}]}})
