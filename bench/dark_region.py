@@ -23,7 +23,7 @@ _SPEC: dict[str, Any] = {
     "places": {"ladder": [{"place": OREGON, "at_most": 2}, {"place": TOKYO, "at_most": 2}, {"place": HOME}]},
     "rendezvous": {"min_participants": 2, "grace_seconds": _GRACE_SECONDS},
     "trainer": "examples.digits.trainer:train",
-    "kwargs": {"rounds": 9, "seconds_per_round": 2.0},
+    "kwargs": {"rounds": 8, "seconds_per_round": 2.0},
 }
 _DARK_AFTER = 3  # rounds
 _EXCHANGES, _TRAINS = "exchanges", "trains"
@@ -43,7 +43,8 @@ def dark_rows(stack: PlacedStack) -> Iterator[Row]:
         usual = median(later - earlier for earlier, later in pairwise(at[:_DARK_AFTER]))
         lost = at[first] - at[_DARK_AFTER - 1] - (first - _DARK_AFTER + 1) * usual
         attempts = [pair for own in result.replicas for pair in pairwise(own.attempts)]
-        moved = [stack.created(new) - at[first] for old, new in attempts if old.where and old.where.place == place]
+        left = [new for old, new in attempts if old.was_created and old.where and old.where.place == place]
+        moved = [stack.created(new) - at[first] for new in left]
         whole = next((at[n] - at[first] for n in range(first, len(at)) if len(commits[n].members) == _REPLICAS), None)
         trained = "in no round before the run ended" if whole is None else f"in a round {whole:.1f} s later"
         name = f"region dark while it {moment}"

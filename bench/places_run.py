@@ -40,7 +40,7 @@ def _blocked_rows(stack: PlacedStack) -> list[Row]:
     """The GPT example with a replica in each place, whose exchange runs beside its steps or not."""
     eager = _trained_gpt(stack, "eager", _CORE_SECONDS, 7, eager=True)
     delayed = _trained_gpt(stack, "delayed", _H100_SECONDS, 5, delay=_DELAY, alpha=0.5)
-    alone = _trained_gpt(stack, "alone", _CORE_SECONDS, 5)
+    alone = _trained_gpt(stack, "alone", _CORE_SECONDS, 4)
     name = f"blocked / wall, GPT example in 3 places, H = {_SYNC_EVERY}"
     core = f"paced at {_CORE_SECONDS * 1e3:.1f} ms a step, as on a core of its own"
     gpu = f"paced at {_H100_SECONDS * 1e3:.0f} ms a step, as GPT-2 small on an H100 (its 496 MB are not sent)"
