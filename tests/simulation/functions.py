@@ -130,6 +130,11 @@ class Invocation:
         self.activities: list[Activity] = []
         self.ended: Cause | None = None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it may still act."""
+        return self.ended is None and not self.activities[0].ended
+
     def check(self) -> None:
         if self.ended is not None:
             raise Killed

@@ -25,7 +25,7 @@ from muster.contract.spec.place_names import HOME
 from muster.options.elastic.contract.seats import ParkedSeat, Seats, parked_key, parked_prefix, ranks_in, seats_key
 from tests.simulation.functions import PREFIX, SKEW_MAX, Cause, Invocation
 from tests.simulation.kernel import START
-from tests.simulation.lives import Life
+from tests.simulation.lives import Life, job_parts
 from tests.simulation.scenario import LATE_SWEEP_SECONDS
 from tests.support.memory_client import client_of
 
@@ -68,18 +68,29 @@ class Judge:
     def __init__(self, world: World) -> None:
         self._world = world
         self._injured: dict[str, list[tuple[float, str]]] = {}
+        self._missed: dict[str, list[Invocation]] = {}
+        """Who has looked in vain for a job that does not exist yet."""
 
     # --- while things happen -------------------------------------------------------------------
+
+    def job_missed(self, job: str) -> None:
+        """A call finds no such job: one of the replica's workflow may record that none was created."""
+        caller = self._caller()
+        _, run, rank, _ = job_parts(job)
+        if caller is not None and caller.label == f"{run}/{rank}":
+            self._missed.setdefault(job, []).append(caller)
 
     def job_created(self, life: Life) -> None:
         """Never two jobs of a replica, except where SageMaker's answers lied."""
         world = self._world
         # Of two calls for one attempt SageMaker refused one, and then took the other.
         life.came_late = life.came_late or self._is_refused(life)
+        creator = self._caller()
+        life.was_missed = any(one.is_under_way and one is not creator for one in self._missed.pop(life.name, ()))
         others = [other for other in world.lives.living(life.run, life.rank) if other is not life]
         if others:
             world.reach("two jobs of a replica")
-            if not any(one.came_late or self._is_left(one) for one in (*others, life)):
+            if not any(self._came_late(one) or self._is_left(one) for one in (*others, life)):
                 names = ", ".join(other.name for other in others)
                 world.violate("two jobs", f"{life.name} is created while {names} lives")
         execution = world.executions.get(life.run)
@@ -113,6 +124,15 @@ class Judge:
         attempt = self.recorded(life)
         return attempt is not None and not attempt.was_created
 
+    def _caller(self) -> Invocation | None:
+        current = self._world.kernel.current
+        return current.owner if current is not None and isinstance(current.owner, Invocation) else None
+
+    def _came_late(self, life: Life) -> bool:
+        """Whether nobody could know of it; also where a call that had missed it has recorded that there is none."""
+        life.came_late = life.came_late or (life.was_missed and self._is_refused(life))
+        return life.came_late
+
     def _check_cap(self) -> None:
         world = self._world
         if world.scenario.cap is None:
@@ -141,7 +161,7 @@ class Judge:
             world.reach("the job of a closed seat is stopped")
         allowed = (
             newer
-            or life.came_late
+            or self._came_late(life)
             or leaves
             or self._is_left(life)
             or caller.startswith("settle")
@@ -436,7 +456,8 @@ class Judge:
         if not attempt.was_created:
             # A cluster forgets a job that is deleted: where the call that created it got no answer, nobody knows of it.
             is_forgotten = attempt.cluster is not None and attempt.failure_class is FailureClass.STOPPED_BY_MUSTER
-            if life is not None and not life.came_late and not is_forgotten:
+            # Of two calls at once one may have created the job after the other, which recorded this, had looked for it.
+            if life is not None and not (life.came_late or life.was_missed) and not is_forgotten:
                 world.violate("untrue class", f"{attempt.job} is recorded as not created: {attempt.reason}")
             return
         if attempt.ended_at is None:

@@ -67,7 +67,9 @@ class Life:
     """Of a job on a cluster: whether its pods have run."""
     place: str = HOME
     came_late: bool = False
-    """It was created after the answer to its creation was lost."""
+    """It was created after the answer to its creation was lost, or after its attempt was recorded as not created."""
+    was_missed: bool = False
+    """When one call created it, another one of its replica's workflow was under way that had found no such job."""
 
 
 @cache

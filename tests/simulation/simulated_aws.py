@@ -94,6 +94,8 @@ class SimulatedCloud(MemoryCloud):
         """For the trace: what was called, with what, and what came of it."""
         self.on_stop: Callable[[str, str], None] = lambda *_: None
         """A job's name and who calls StopTrainingJob."""
+        self.on_miss: Callable[[str], None] = lambda _: None
+        """The name of a job that DescribeTrainingJob does not find."""
         self.rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]] = lambda _, parameters: parameters
         """What the code of another version writes instead."""
         self.is_direct = False
@@ -240,6 +242,8 @@ class SimulatedCloud(MemoryCloud):
             # A request is kept by one service only.
             return operation.effect(copied(parameters) if name == "CreateTrainingJob" else parameters)
         except AwsError as refused:
+            if name == "DescribeTrainingJob":
+                self.on_miss(parameters["TrainingJobName"])
             return refused
 
     def _answer(

@@ -170,6 +170,7 @@ class World:
         if self.scenario.uses_places:
             self.places = Places(self)
         cloud.on_stop = self.judge.job_stopped
+        cloud.on_miss = self.judge.job_missed
         cloud.rewrite = _with_new_field
         self.faults.on_late = self.lives.comes_late
         cloud.workflow.on_start = self._started
