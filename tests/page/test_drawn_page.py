@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from bench.sample_run import sample_run
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.run.where import Where
 from muster.contract.timestamps import seconds_between
 from muster.report.page_contents import make_page
 from muster.report.page_html import render
@@ -258,6 +259,25 @@ def test_rounds_show_where_the_time_went_and_who_was_last(show: Open, small: Pag
     row = chart.locator("table.figures tbody tr").nth(5).locator("td")
     expect(row.nth(4)).to_be_visible()  # opening a table is an event of its own: the page fills it afterwards
     assert [float(cell) for cell in row.all_text_contents()][2:5] == [3.0, 1.2, 0.0]
+
+
+def test_a_run_over_places_says_where_each_attempt_was_and_links_what_is_at_home(show: Open, small: PageInput) -> None:
+    wheres = [Where(place="oregon", spot=True, why="the first rung"), Where(why="its share")]
+    replicas = [
+        replica.model_copy(
+            update={"attempts": tuple(one.model_copy(update={"where": where}) for one in replica.attempts)}
+        )
+        for replica, where in zip(small.replicas, [*wheres, *wheres], strict=True)
+    ]
+    page = show(replace(small, replicas=replicas))
+    for rank, words, why in ((0, "in oregon, spot", "the first rung"), (1, "at home", "its share")):
+        expect(page.locator(f"tr[data-rank='{rank}']")).to_contain_text(words)
+        details = page.get_by_role("button", name=f"Replica {rank}, details")
+        details.click()
+        attempts = page.locator("table.attempts")
+        expect(attempts).to_contain_text(f"{words}: {why}")
+        expect(attempts.get_by_role("link", name="job")).to_have_count(rank)
+        details.click()
 
 
 def test_many_replicas_have_an_overview_pages_and_filters(show: Open, large: PageInput) -> None:

@@ -4,6 +4,7 @@
 const PAGE_ROWS = 50;
 const MANY = 60; // replicas from which on there is an overview
 const BAR_HEIGHT = 26;
+const HOME = "home"; // what a place that is not named is
 
 const FILTERS = {
   all: ["all replicas", () => true],
@@ -32,7 +33,7 @@ function sought(text) {
     const ranges = wanted.split(",").map((part) => part.trim().split("-").map(Number)).filter(([first]) => !Number.isNaN(first));
     return (replica) => ranges.some(([first, last = first]) => first <= replica.rank && replica.rank <= last);
   }
-  const texts = (replica) => [replica.state, ...replica.attempts.flatMap((one) => [one.failure_class, one.reason, one.instance_type, one.cluster?.cluster, one.where?.place])];
+  const texts = (replica) => [replica.state, ...replica.attempts.flatMap((one) => [one.failure_class, one.reason, one.instance_type, one.cluster?.cluster, one.where ? placeText(one.where) : null])];
   return (replica) => texts(replica).some((one) => one?.toLowerCase().includes(wanted));
 }
 
@@ -210,7 +211,8 @@ class Timeline {
     const rate = model.rounds.pace?.by_rank?.[replica.rank] ?? null;
     const after = counted(replica.attempts.slice(0, -1).filter((attempt) => !hasLeft(model, attempt)).map((attempt) => attempt.failure_class ?? "unknown"));
     const where = replica.attempts.at(-1)?.where;
-    const place = replica.attempts.findLast((attempt) => attempt.cluster)?.cluster.cluster ?? (where ? shownPlace(where) : undefined);
+    const cluster = replica.attempts.findLast((attempt) => attempt.cluster)?.cluster.cluster;
+    const place = cluster ? `on ${cluster}` : where ? placeText(where) : null;
     const parts = segments(model, replica);
     const spent = totals(parts);
     const total = Object.values(spent).reduce((sum, one) => sum + one, 0);
@@ -226,7 +228,7 @@ class Timeline {
     const cell = (attributes, ...children) => el("td", { role: "cell", ...attributes }, ...children);
     const line = el("tr", { role: "row", "data-rank": replica.rank },
       cell({ class: "rank" }, el("button", { type: "button", "data-focus": `replica-${replica.rank}`, "aria-expanded": String(opened), "aria-label": `Replica ${replica.rank}, details`, onclick: toggle }, `${opened ? "▾" : "▸"} ${replica.rank}`)),
-      cell({}, el("span", { class: `state-${replica.state.replace(/\W/g, "")}` }, replica.state), place ? el("small", {}, `${where ? "in" : "on"} ${place}`) : null, after ? el("small", {}, `rerun after ${after}`) : null),
+      cell({}, el("span", { class: `state-${replica.state.replace(/\W/g, "")}` }, replica.state), place ? el("small", {}, place) : null, after ? el("small", {}, `rerun after ${after}`) : null),
       cell({ class: "time" }, canvas),
       cell({ class: "number" }, replica.round === undefined || replica.round === null ? "–" : String(replica.round), rate === null ? null : el("small", {}, `${short(rate)}/s`)),
       cell({ class: "number wide" }, known && total ? percent((spent.training ?? 0) / total) : "–"),
@@ -240,13 +242,13 @@ class Timeline {
     const { model } = this;
     const link = (kind, name, text) => el("a", { href: model.job(kind, name), rel: "noreferrer", target: "_blank" }, text);
     // The console of another region, or account, is not linked.
-    const links = ({ job, cluster, where }) => (where && where.place !== "home" ? [where.may_run ? "may still run" : "–"] : cluster ? [link("cluster", cluster.cluster, "cluster"), " ", link("cluster_logs", cluster.cluster, "logs")] : [link("job", job, "job"), " ", link("logs", job, "logs")]);
+    const links = ({ job, cluster, where }) => (where && (where.place ?? HOME) !== HOME ? [where.may_run ? "may still run" : "–"] : cluster ? [link("cluster", cluster.cluster, "cluster"), " ", link("cluster_logs", cluster.cluster, "logs")] : [link("job", job, "job"), " ", link("logs", job, "logs")]);
     const rows = replica.attempts.map((attempt) => el("tr", {},
       el("td", {}, `attempt ${attempt.attempt}`),
       el("td", {}, `${attempt.ended_at ? attempt.status || "ended" : attempt.secondary || "started"}${attempt.failure_class ? `: ${attempt.failure_class}` : ""}`),
       el("td", {}, ...prose(attempt.reason || "–")),
       el("td", {}, attempt.launched_at ? `${clockTime(attempt.launched_at)}, ${duration(Math.max(0, (attempt.ended_at ? model.since(attempt.ended_at) : model.span) - model.since(attempt.launched_at)))}` : "–"),
-      el("td", {}, attempt.instance_type ?? "–", attempt.cluster ? el("small", {}, placeWords(attempt.cluster)) : null, attempt.where ? el("small", {}, `in ${shownPlace(attempt.where)}: ${attempt.where.why}`) : null),
+      el("td", {}, attempt.instance_type ?? "–", attempt.cluster ? el("small", {}, placeWords(attempt.cluster)) : null, attempt.where ? el("small", {}, `${placeText(attempt.where)}: ${attempt.where.why}`) : null),
       el("td", {}, ...(hasJob(attempt) ? links(attempt) : ["no job"]))));
     const heads = ["attempt", "end", "reason", "time", "instance", "console"].map((name) => el("th", { scope: "col" }, name));
     const metrics = Object.entries(replica.metrics ?? {}).filter(([name]) => name !== "round").map(([name, value]) => `${name} ${short(value)}`);
@@ -341,8 +343,10 @@ class Timeline {
   }
 }
 
-function shownPlace({ place, spot }) {
-  return spot ? `${place}, spot` : place;
+/** Where an attempt of a run over places was. */
+function placeText({ place = HOME, spot }) {
+  const words = place === HOME ? "at home" : `in ${place}`;
+  return spot ? `${words}, spot` : words;
 }
 
 /** Where on a cluster a job is, and how the operator runs it. */
