@@ -594,7 +594,8 @@ class Judge:
             if plan is None or plan.spec.continuation_policy is None or count > plan.spec.continuation_policy.max:
                 world.violate("too many continuations", f"{name} of {parent}")
             cancelled_at = self._cancelled_at(world.executions[parent])
-            if cancelled_at is not None and execution.began > cancelled_at:
+            # One that was started at the same time is refused before it has a plan.
+            if cancelled_at is not None and execution.began > cancelled_at and self.plan(name) is not None:
                 world.violate("a cancelled run is continued", f"{parent}, cancelled, by {name}")
             fence, ended = self.fence(parent), self.result(parent)
             if plan is not None and ended is not None and any(self._stops(plan, one) for one in ended.replicas):
