@@ -21,7 +21,7 @@ from tests.exploration.simulated import simulated
 from tests.exploration.transitions import REACHED
 from tests.support.exploring import Tally, tallied, told, told_defects
 
-SCHEDULES_MAX = 5_000  # for each defect
+SCHEDULES_MAX = 10_000  # for each defect
 
 
 def main() -> bool:
