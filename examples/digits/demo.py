@@ -79,12 +79,9 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
                 spec = spec.model_copy(update={"reruns": {FailureClass.QUOTA: _QUOTA_BUDGET}})
                 stage.cloud.faults.add(QuotaError(job=f"*-r{_QUOTA_VICTIM}-*", count=_QUOTA_REFUSALS))
             result = stage.play(spec, RUN_TIMEOUT_SECONDS, _Saboteur(stage, spec))
-            same = stage.fetch_model(result)
-            from examples.digits.report import Report, concluded  # noqa: PLC0415
+            from examples.digits.report import concluded, reported  # noqa: PLC0415
 
-            report = Report(result, same, baseline.result(), stage.watch.total, stage.watch.seconds)
-            if report.problems:
-                stage.save_logs()
+            report = reported(stage, result, baseline.result())
     return concluded(console, folder, report)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 from examples.digits.baseline import baseline_accuracy
-from examples.digits.report import Report, concluded, last_jobs
+from examples.digits.report import concluded, last_jobs, reported
 from examples.stage import ROOT, Stage, perform, replica_arguments
 from muster import Result, RunStatus, Spec
 from muster.infra.settings.cluster_tables import ClusterTable
@@ -55,10 +55,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
         baseline = pool.submit(baseline_accuracy, replicas=spec.replicas, **shared)
         with stage.open():
             result = stage.play(spec, RUN_TIMEOUT_SECONDS, _Events(stage, spec))
-            same = stage.fetch_model(result)
-            report = Report(result, same, baseline.result(), stage.watch.total, stage.watch.seconds, _missed)
-            if report.problems:
-                stage.save_logs()
+            report = reported(stage, result, baseline.result(), _missed)
     return concluded(console, folder, report)
 
 

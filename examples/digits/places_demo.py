@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from examples.digits.baseline import baseline_accuracy
-from examples.digits.report import Report, concluded
+from examples.digits.report import concluded, reported
 from examples.stage import ROOT, Stage, perform, replica_arguments
 from muster import FailureClass, Result, RunStatus, Spec
 from muster.local.admin_client import PlacedFault
@@ -52,12 +52,9 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
         with stage.open():
             stage.cloud.faults.add(CapacityError(job=f"*-r{SHORT}-a1", place="tokyo"))
             result = stage.play(spec, RUN_TIMEOUT_SECONDS, _Events(stage))
-            same = stage.fetch_model(result)
             for link in LinkClient(stage.cloud).bytes():
                 console.print(f"  {link.source:>6} → {link.target:<6} {link.bytes / 1e6:>7.2f} MB of S3")
-            report = Report(result, same, baseline.result(), stage.watch.total, stage.watch.seconds, _missed)
-            if report.problems:
-                stage.save_logs()
+            report = reported(stage, result, baseline.result(), _missed)
     return concluded(console, folder, report)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from examples.stage import shown
+from examples.stage import Stage, shown
 from muster import ClusterJob, ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.layout import RunLayout
 
@@ -96,6 +96,20 @@ class Report:
             "wall_seconds": round(self.wall_seconds, 1),
             "phase_seconds": {name: round(seconds, 1) for name, seconds in self.phase_seconds.items()},
         }
+
+
+def reported(
+    stage: Stage,
+    result: Result,
+    baseline_accuracy: float,
+    missed: Callable[[Result], Iterator[str]] = without_rerun,
+) -> Report:
+    """The outcome of a demo's run, whose model is fetched. Where it failed, the cloud's logs are saved."""
+    same = stage.fetch_model(result)
+    report = Report(result, same, baseline_accuracy, stage.watch.total, stage.watch.seconds, missed)
+    if report.problems:
+        stage.save_logs()
+    return report
 
 
 def last_jobs(result: Result) -> dict[int, ClusterJob]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from examples.digits.baseline import baseline_accuracy
-from examples.digits.report import Report, concluded
+from examples.digits.report import concluded, reported
 from examples.stage import ROOT, Stage, perform, replica_arguments
 from muster import FailureClass, Muster, ReplicaOutcome, Result, RunStatus, Spec
 from muster.local.admin_client import PlacedFault
@@ -54,10 +54,7 @@ def demo(console: Console, folder: Path, spec: Spec) -> bool:
         with stage.open():
             stage.cloud.faults.add(CapacityError(job=f"*-r{SHORT}-a1"))
             result = stage.play(spec, RUN_TIMEOUT_SECONDS, _Events(stage))
-            same = stage.fetch_model(result)
-            report = Report(result, same, baseline.result(), stage.watch.total, stage.watch.seconds, _missed)
-            if report.problems:
-                stage.save_logs()
+            report = reported(stage, result, baseline.result(), _missed)
     return concluded(console, folder, report)
 
 

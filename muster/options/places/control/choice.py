@@ -138,7 +138,7 @@ def _state(
                 continue
             served_at = next((step.at for step in attempt.history if step.secondary not in BEFORE_INSTANCE), None)
             served = max(served or served_at, served_at) if served_at else served
-            if attempt is entry.attempts[-1] and _is_on(entry, number):
+            if attempt is entry.attempts[-1] and entry.decision is None:
                 on_it += 1
                 trying += served_at is None
     return RungState(on_it, trying, refused, served, priced(places.ladder[number]))
