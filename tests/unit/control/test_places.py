@@ -221,7 +221,7 @@ def test_of_two_that_choose_the_last_place_of_a_rung_at_the_same_time_one_is_lau
     )
     assert placed.arm(1, 2) is Launch.CONCLUDED
     assert jobs_in(placed, "oregon") == [placed.job(0, 2)]
-    assert placed.record(1).current.reason == "rung 0 (oregon) has 1 meanwhile, as many as it may have"
+    assert placed.record(1).current.reason == "rung 0 (oregon) now has 1, as many as it may have"
     assert placed.arm(1, 3) is Launch.CREATED
     assert placed.job(1, 3) in jobs_in(placed, "tokyo")
 

@@ -67,7 +67,7 @@ def closed(replica: PlacedReplica, current: Attempt) -> str | None:
     first = [one for one in others if one.attempts[-1].status or (one.attempts[-1].launched_at, one.rank) < mine]
     if len(first) < rung.at_most:
         return None
-    return f"rung {at.rung} ({rung.place}) has {rung.at_most} meanwhile, as many as it may have"
+    return f"rung {at.rung} ({rung.place}) now has {rung.at_most}, as many as it may have"
 
 
 def gives_up(replica: PlacedReplica, current: Attempt) -> str | None:
