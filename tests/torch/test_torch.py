@@ -225,6 +225,9 @@ def test_what_cannot_be_trained_is_refused_with_what_is_allowed(tmp_path: Path) 
         ((model, inner, rendezvous, algorithm), "rendezvous is of type Linear"),
         ((rendezvous, [model], inner, algorithm), "model is of type list"),
         ((rendezvous, model, algorithm, algorithm), "inner_optimizer is of type Algorithm"),
+        ((rendezvous, model, [inner, model], algorithm), "inner_optimizer is of type Linear"),
+        ((rendezvous, model, [], algorithm), "inner_optimizer is empty"),
+        ((rendezvous, model, [inner, inner], algorithm), "a parameter that two of its optimizers train"),
         ((rendezvous, model, inner, inner), "algorithm is of type SGD"),
         ((rendezvous, torch.nn.Linear(2, 2).requires_grad_(False), inner, algorithm), "no parameter that requires"),
         ((rendezvous, DeepSpeedEngine(model), inner, algorithm), "the model is a DeepSpeedEngine"),
@@ -232,6 +235,33 @@ def test_what_cannot_be_trained_is_refused_with_what_is_allowed(tmp_path: Path) 
     for arguments, reason in wrong:
         with pytest.raises(ParametersError, match=reason):
             DiLoCo(*arguments)
+
+
+def test_several_inner_optimizers_are_restored_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    def train(steps: int) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        inner = [
+            torch.optim.AdamW((model[0].bias, model[1].bias), lr=1e-2),
+            torch.optim.Muon([{"params": [layer.weight]} for layer in model], lr=1e-2),
+        ]
+        run = Run.alone(tmp_path / name)
+        outer = DiLoCo(run.open(), model, inner, Algorithm(), checkpoint_dir=tmp_path / f"{name}-own")
+        while outer.round < steps:
+            model(torch.full((2, 4), float(outer.round))).square().sum().backward()
+            for optimizer in inner:
+                optimizer.step()
+                optimizer.zero_grad()
+            outer.step()
+        momenta = [value for optimizer in inner for state in optimizer.state.values() for value in state.values()]
+        return [*map(torch.Tensor.detach, model.parameters()), *momenta]
+
+    name = "rerun"
+    train(2)
+    rerun = train(4)
+    name = "undisturbed"
+    for found, expected in zip(rerun, train(4), strict=True):
+        assert torch.equal(found, expected)
 
 
 def test_the_tensors_of_an_all_reduce_are_overwritten_in_their_own_type() -> None:

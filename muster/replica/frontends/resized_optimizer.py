@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from muster.replica.frontends.joined_optimizers import InnerOptimizer
 from muster.replica.frontends.model_tensors import shard_of
 from muster.replica.resizing.shared_parts import shared_blocks, stored_shard
 from muster.replica.rounds.round_context import log
@@ -17,7 +18,7 @@ class ResizedOptimizer:
     part's shape does not say how it was cut (two dimensions), the parameter begins with a new state.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, optimizer: InnerOptimizer) -> None:
         self._parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self._made: StateDict = {}
         self._lost: set[object] = set()

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from muster.replica.frontends.host_copies import HostCopies
+from muster.replica.frontends.joined_optimizers import InnerOptimizer
 from muster.replica.frontends.model_tensors import (
     buffers_of,
     local_tensor,
@@ -41,9 +42,7 @@ class TensorPacking(Packing):
     all other buffers stay the replica's own.
     """
 
-    def __init__(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, link: Link = _ALONE
-    ) -> None:
+    def __init__(self, model: torch.nn.Module, optimizer: InnerOptimizer | None = None, link: Link = _ALONE) -> None:
         """Take the model's tensors.
 
         Args:

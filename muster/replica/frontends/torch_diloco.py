@@ -9,6 +9,7 @@ import torch
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.front_end import DiLoCoFrontEnd, StatePart, check_rendezvous, check_type
+from muster.replica.frontends.joined_optimizers import joined
 from muster.replica.frontends.model_tensors import buffers_of
 from muster.replica.frontends.resized_optimizer import ResizedOptimizer
 from muster.replica.frontends.stored_tensors import StoredTensors
@@ -40,7 +41,7 @@ class DiLoCo(DiLoCoFrontEnd):
         self,
         rendezvous: Rendezvous,
         model: torch.nn.Module,
-        inner_optimizer: torch.optim.Optimizer,
+        inner_optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
         algorithm: Algorithm,
         *,
         trainer_state: Mapping[str, Stateful] | None = None,
@@ -52,7 +53,8 @@ class DiLoCo(DiLoCoFrontEnd):
         Args:
             rendezvous: the context's.
             model: the whole model, on its device and in its type.
-            inner_optimizer: made of the model's parameters.
+            inner_optimizer: made of the model's parameters; or several, such as Muon for matrices and AdamW for the
+                rest.
             algorithm: how the run trains.
             trainer_state: further objects to restore when the replica restarts (data position, scheduler), by name.
             checkpoint_dir: where to save them with the inner optimizer's state, the random numbers' and the residual
@@ -66,13 +68,12 @@ class DiLoCo(DiLoCoFrontEnd):
         """
         check_rendezvous(rendezvous)
         check_type("model", model, torch.nn.Module, "a torch.nn.Module")
-        check_type("inner_optimizer", inner_optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer")
-        self._inner = inner_optimizer
+        self._inner = joined(inner_optimizer)
         self._model = model
         self._is_first = rendezvous.context.group.is_first
         for_exchange, for_training = connected(rendezvous.context.group)
         rendezvous.connect(for_exchange)
-        packing = TensorPacking(model, inner_optimizer, for_training)
+        packing = TensorPacking(model, self._inner, for_training)
         super().__init__(
             rendezvous,
             packing,

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
+from muster.replica.frontends.joined_optimizers import InnerOptimizer
 from muster.replica.states.plain_state import StateDict
 
 
@@ -39,7 +40,7 @@ def local_state(state: StateDict) -> StateDict:
     return {name: _local(value) for name, value in state.items()}
 
 
-def sharded_state(state: StateDict, optimizer: torch.optim.Optimizer) -> StateDict:
+def sharded_state(state: StateDict, optimizer: InnerOptimizer) -> StateDict:
     """The reverse of `local_state`: values that are shaped like a sharded parameter's part are sharded like it."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
