@@ -28,7 +28,7 @@ def train(
     algorithm = DiLoCo(
         manager,  # type: ignore[arg-type]  # not a subclass of its own manager, which would start servers
         [learner.model],
-        learner.optimizer,
+        learner.optimizers[0],
         outer,
         sync_every=sync_every,
     )

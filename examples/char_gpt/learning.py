@@ -29,6 +29,7 @@ class Settings:
     heads: int = 4
     length: int = 64
     batch_size: int = 8
+    optimizer: str = "adamw"
     learning_rate: float = 4e-3
     warmup_steps: int = 20
     steps: int = 1_600
@@ -54,21 +55,20 @@ class Learner:
             # As one unit, because it is small; of a large model each layer is one, as in examples/frameworks/fsdp2.py.
             fully_shard(self.model)
         # After sharding: it trains the shards.
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.99), weight_decay=0.1
-        )
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
+        self.optimizers = optimizers(self.model, settings)
+        self.schedules = [torch.optim.lr_scheduler.LambdaLR(each, self._rate) for each in self.optimizers]
         self.data = Windows(text, settings.length, seed)
         self._held_out = own_rows(Windows(held_out, settings.length, seed=0).batch(HELD_OUT_WINDOWS), self._group)
 
     def step(self) -> float:
-        """One step of AdamW; the loss before it, of this process's rows."""
-        self.optimizer.zero_grad(set_to_none=True)
+        """One step; the loss before it, of this process's rows."""
+        self.model.zero_grad(set_to_none=True)
         loss = self.model.loss(*own_rows(self.data.batch(self.settings.batch_size), self._group))
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.schedule.step()
+        for optimizer, schedule in zip(self.optimizers, self.schedules, strict=True):
+            optimizer.step()
+            schedule.step()
         return loss.item()
 
     @property
@@ -93,6 +93,18 @@ class Learner:
         """Linear warm-up, then linear decay to a tenth at the last step."""
         left = 1 - 0.9 * step / self.settings.steps
         return min((step + 1) / self.settings.warmup_steps, left)
+
+
+def optimizers(model: GPT, settings: Settings) -> list[torch.optim.Optimizer]:
+    """AdamW; or Muon for the matrices of the blocks, and AdamW for embeddings, norms and biases."""
+    matrices = [each for each in model.blocks.parameters() if each.dim() == 2] if settings.optimizer == "muon" else []
+    own = set(matrices)
+    others = [each for each in model.parameters() if each not in own]
+    adamw = torch.optim.AdamW(others, lr=settings.learning_rate, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
+    if not matrices:
+        return [adamw]
+    # Its steps are as large as AdamW's, so that one learning rate suits both (arXiv 2502.16982).
+    return [adamw, torch.optim.Muon(matrices, lr=settings.learning_rate, adjust_lr_fn="match_rms_adamw")]
 
 
 def own_rows(batch: tuple[torch.Tensor, torch.Tensor], group: InnerGroup) -> tuple[torch.Tensor, torch.Tensor]:

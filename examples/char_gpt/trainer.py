@@ -22,7 +22,7 @@ def train(
     eager: bool = False,
     threads: int = 1,
     codec: str = "fp32",
-    **settings: float,
+    **settings: float | str,
 ) -> None:
     """Train on this replica's part of the text with DiLoCo, and report the global model's held-out loss each round.
 
@@ -54,9 +54,10 @@ def train(
     outer = DiLoCo(
         context.rendezvous,
         learner.model,
-        learner.optimizer,
+        learner.optimizers,
         algorithm,
-        trainer_state={"data": learner.data, "schedule": learner.schedule},
+        trainer_state={"data": learner.data}
+        | {f"schedule-{place}": each for place, each in enumerate(learner.schedules)},
         checkpoint_dir=context.checkpoint_dir,
         final_model=FinalModel(evaluate=lambda: {"heldout": learner.held_out_loss()}),
     )
