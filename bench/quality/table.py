@@ -82,6 +82,11 @@ def lines(losses: Losses) -> list[Line]:
     return made
 
 
+def best_settings(losses: Losses) -> list[Setting]:
+    """What the grids have found for four replicas and few steps between exchanges, and for data parallelism."""
+    return [each for each in _plain(losses) if each.sync_every in {0, SYNC_EVERY[0]}]
+
+
 def _wanted(losses: Losses) -> Iterator[Setting]:
     """Without repetitions."""
     seen = set()
@@ -99,9 +104,9 @@ def _in_order(losses: Losses) -> Iterator[Setting]:
     rows = list(_rows(losses))
     for every in SYNC_EVERY:
         for optimizer in OPTIMIZERS:
-            inner = _best(losses, _inner_grid(optimizer))
-            for codec in () if inner is None else ("fp32", SPARSE[0]):
-                yield from _outer_grid(replace(inner, sync_every=every, codec=codec))
+            if (inner := _best(losses, _inner_grid(optimizer))) is not None:
+                for codec in ("fp32", SPARSE[0]):
+                    yield from _outer_grid(replace(inner, sync_every=every, codec=codec))
         yield from _seeded(row for row in rows if row.sync_every in {0, every} and row in _plain(losses))
     yield from _seeded(rows)
 

@@ -19,6 +19,7 @@ from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
 from muster.replica.rounds.error_feedback import Residual
+from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Encoding, Floats, Records, encode_records
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.weighted_sum import WeightedSum
@@ -89,6 +90,15 @@ class Setting:
 
 def loss_of(setting: Setting) -> float:
     """The held-out loss of the final model, in nats per character."""
+    learner = trained(setting)[0]
+    windows = Windows(load()[1], learner.settings.length, seed=0)
+    with torch.no_grad():
+        parts = [learner.model.loss(*windows.batch(HELD_OUT_WINDOWS // 8)).item() for _ in range(8)]
+    return float(np.mean(parts))
+
+
+def trained(setting: Setting) -> list[Learner]:
+    """The replicas with the final model."""
     torch.set_num_threads(1)
     text, held_out = load()
     learners = [_learner(setting, text, held_out, rank) for rank in range(setting.replicas)]
@@ -97,10 +107,7 @@ def loss_of(setting: Setting) -> float:
             learners[0].step()
     else:
         _train_together(setting, learners)
-    windows = Windows(held_out, learners[0].settings.length, seed=0)
-    with torch.no_grad():
-        parts = [learners[0].model.loss(*windows.batch(HELD_OUT_WINDOWS // 8)).item() for _ in range(8)]
-    return float(np.mean(parts))
+    return learners
 
 
 def _learner(setting: Setting, text: torch.Tensor, held_out: torch.Tensor, rank: int) -> Learner:
@@ -128,11 +135,11 @@ def _train_together(setting: Setting, learners: Sequence[Learner]) -> None:
             _write(learner, state.parameters)
             for _ in range(setting.sync_every):
                 learner.step()
-            given.append(sender.sent(f"{state.round + 1}", state.parameters - _flat(learner)))
+            given.append(sender.sent(state.parameters - _flat(learner)))
         mean = _mean(given, radial=setting.average == "rda")
         if not codec.needs_feedback:
             # Shards of the mean are encoded as well; replicas add up contributions of sparse codecs themselves.
-            mean = _recoded(f"{state.round + 1}", mean, codec)
+            mean = _recoded(rendezvous_keys.reduced(state.round + 1, 0, 0), mean, codec)
         _advance(outer, state, mean, setting.restart_rounds)
     for learner in learners:
         _write(learner, state.parameters)
@@ -153,13 +160,13 @@ class _Sender:
         lost = np.zeros(count, np.float32)
         self._residual = Residual(lost, slice(0, count), np.empty_like(lost), None, decay) if codec.loses else None
 
-    def sent(self, key: str, gradient: Floats) -> Floats:
+    def sent(self, gradient: Floats) -> Floats:
         """The values that the others decode."""
         if self._residual is None:
             return gradient
         self._residual.lend()
         lost = self._residual.values
-        records = Records(key, self._blocks, range(self._blocks.number))
+        records = Records("", self._blocks, range(self._blocks.number))
         encode_records(records, gradient, Encoding(self._blocks.codec, added=lost, error=lost, decoded=gradient))
         return gradient
 
@@ -181,7 +188,7 @@ def _mean(given: Sequence[Floats], *, radial: bool) -> Floats:
 def _recoded(key: str, mean: Floats, codec: Codec) -> Floats:
     if codec.loses:
         blocks = Blocks(mean.size, codec)
-        records = Records(f"mean/{key}", blocks, range(blocks.number))
+        records = Records(key, blocks, range(blocks.number))
         encode_records(records, mean, Encoding(codec, dither=True, decoded=mean))
     return mean
 

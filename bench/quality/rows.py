@@ -1,0 +1,70 @@
+"""The rows of `python -m bench quality`: the stored table's, and short trainings with the present code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import fmean
+
+from bench.char_gpt import OURS
+from bench.quality.table import Line, best_settings, lines, stored
+from bench.quality.training import BATCH, Setting, loss_of, trained
+from bench.replicas import Training, metrics_of
+from bench.table import Row
+from examples.char_gpt.learning import Settings
+
+SHORT_STEPS = 300
+BITS_MAX = 0.3
+_ALONE = "data parallelism"
+
+
+def run() -> list[Row]:
+    """Takes some minutes; the table itself, `python -m bench.quality`, takes hours."""
+    losses = stored()
+    return [*_of_table(lines(losses)), *_short(best_settings(losses))]
+
+
+def _of_table(table: list[Line]) -> list[Row]:
+    """What the issue of the best model per byte asks of the table."""
+    rows = []
+    plain = [line for line in table if line.setting.size == "once" and line.setting.average == "mean"]
+    alone = {line.setting.optimizer: line for line in plain if line.setting.replicas == 1}
+    four = [line for line in plain if (line.setting.replicas, line.setting.sync_every) == (4, 30)]
+    cheap = [line for line in four if line.setting.bits <= BITS_MAX]
+    if cheap and alone:
+        best = min(cheap, key=lambda line: line.mean / alone[line.setting.optimizer].mean)
+        name = f"{best.setting.optimizer}, {best.setting.codec}, {best.setting.bits:.2f} bits a value and round"
+        ratio = best.mean / alone[best.setting.optimizer].mean
+        rows.append(Row("cheapest replicas' loss / data parallelism's", ratio, "", "<= 1.01", note=name))
+    by_codec = {(line.setting.optimizer, line.setting.codec): line for line in four}
+    for codec, aim in (("int4", "<= 1.002"), ("topk2-64", "<= 1.005")):
+        ratios = [
+            line.mean / dense.mean
+            for (optimizer, name), line in by_codec.items()
+            if name == codec and (dense := by_codec.get((optimizer, "fp32")))
+        ]
+        if ratios:
+            rows.append(Row(f"{codec} loss / fp32's", max(ratios), "", aim, note="the worse of the inner optimizers"))
+    count = len(table)
+    return [*rows, Row("rows of the table", count, "", note="each of three seeds; bench/quality/results.jsonl")]
+
+
+def _short(settings: list[Setting]) -> list[Row]:
+    """Of so few steps that their losses say nothing of a long run: they show what a change of the code does."""
+    by_name = {f"{each.optimizer} {each.codec if each.replicas > 1 else _ALONE}": each for each in settings}
+    found = {name: loss_of(replace(each, steps=SHORT_STEPS)) for name, each in by_name.items()}
+    note = f"{SHORT_STEPS} steps, N = 4, H = 30"
+    rows = [Row(f"short: {name}", loss, "nats", note=note) for name, loss in found.items()]
+    return [*rows, _as_real_replicas()]
+
+
+def _as_real_replicas() -> Row:
+    """Whether the replicas of a run come to the loss that the table's have."""
+    setting = Setting(replicas=4, sync_every=30, codec="int4", outer=(0.7, 0.8), steps=90)
+    own = Settings(batch_size=BATCH // setting.replicas, steps=setting.steps)
+    kwargs = {"batch_size": own.batch_size, "steps": own.steps, "sync_every": setting.sync_every}
+    rate, momentum = setting.outer
+    outer = {"outer_learning_rate": rate, "outer_momentum": momentum, "codec": setting.codec}
+    printed = metrics_of(Training(OURS, {**kwargs, **outer}, (1,) * setting.replicas).printed())
+    real = fmean(float(line["heldout"]) for line in printed if line.get("final") == "1")
+    far = abs(real / trained(setting)[0].held_out_loss() - 1)
+    return Row("real replicas' loss, off the table's way", far, "", "<= 0.00001", note="int4, 3 rounds; printed digits")
