@@ -34,6 +34,7 @@ class Kind(StrEnum):
 
     MIXED = "mixed"
     ELASTIC = "elastic"
+    PLACES = "places"
 
 
 class Scenario:
@@ -54,8 +55,9 @@ class Scenario:
         self.cap: int | None = draws.pick("cap", caps)
         self.largest_cap = self.cap or 0
         self.sweeps = draws.chance("sweeps", 0.6)
-        self.uses_clusters = draws.chance("clusters", 0.2)
-        self.uses_places = not self.uses_clusters and draws.chance("places", 0.25)
+        is_placed = kind is Kind.PLACES
+        self.uses_clusters = not is_placed and draws.chance("clusters", 0.2)
+        self.uses_places = not self.uses_clusters and draws.chance("places", 1.0 if is_placed else 0.25)
         self._last_sweep = 0.0
         cloud = world.cloud
         cloud.training.list_lag_seconds = draws.pick("list lag", (0.0, 0.0, 0.0, 5.0, 40.0, 100.0))
