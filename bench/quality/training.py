@@ -14,10 +14,12 @@ import torch
 
 from examples.char_gpt.dataset import Windows, load, shard
 from examples.char_gpt.learning import Learner, Settings
-from muster.replica.algorithms.algorithm import Algorithm, norm_of, square_of
+from muster.replica.algorithms.algorithm import Algorithm, norm_of
 from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov
+from muster.replica.algorithms.radial import block_squares, straighten
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
+from muster.replica.kernel.calls import ONE
 from muster.replica.rounds.error_feedback import Residual
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Encoding, Floats, Records, encode_records
@@ -68,6 +70,7 @@ class Setting:
             sync_every=self.sync_every,
             learning_rate=rate,
             momentum=momentum,
+            average=self.average,
             codec=self.codec,
             feedback_decay=self.feedback_decay,
             restart_rounds=self.restart_rounds,
@@ -126,20 +129,27 @@ def _learner(setting: Setting, text: torch.Tensor, held_out: torch.Tensor, rank:
 def _train_together(setting: Setting, learners: Sequence[Learner]) -> None:
     """The rounds of a run in which every replica takes part in each."""
     start = _flat(learners[0])
-    outer, state = setting.algorithm.outer, GlobalState(0, start, np.zeros_like(start))
+    algorithm = setting.algorithm
+    outer, state = algorithm.outer, GlobalState(0, start, np.zeros_like(start))
     codec = codec_named(setting.codec)
     feedback = [_Sender(codec, start.size, setting.feedback_decay) for _ in learners]
     for _ in range(setting.steps // setting.sync_every):
-        given = []
+        given, norms = [], []
         for learner, sender in zip(learners, feedback, strict=True):
             _write(learner, state.parameters)
             for _ in range(setting.sync_every):
                 learner.step()
-            given.append(sender.sent(state.parameters - _flat(learner)))
-        mean = _mean(given, radial=setting.average == "rda")
+            gradient = state.parameters - _flat(learner)
+            norms.append(_norm(gradient))
+            if algorithm.is_radial:
+                straighten(gradient, norms[-1], gradient.size)
+            given.append(sender.sent(gradient))
+        mean = _mean(given)
         if not codec.needs_feedback:
             # Shards of the mean are encoded as well; replicas add up contributions of sparse codecs themselves.
             mean = _recoded(rendezvous_keys.reduced(state.round + 1, 0, 0), mean, codec)
+        if algorithm.is_radial and (length := _norm(mean)):
+            mean *= np.float32(np.mean(norms) / length)
         _advance(outer, state, mean, setting.restart_rounds)
     for learner in learners:
         _write(learner, state.parameters)
@@ -171,18 +181,17 @@ class _Sender:
         return gradient
 
 
-def _mean(given: Sequence[Floats], *, radial: bool) -> Floats:
-    """The mean; with `radial` of the mean norm, in the mean direction."""
-    norms = [norm_of([square_of(values)]) for values in given]
-    norm = float(np.mean(norms))
+def _mean(given: Sequence[Floats]) -> Floats:
     total, room = np.empty_like(given[0]), np.empty_like(given[0])
     added = WeightedSum(total, room, held=False, factor=np.float32(1 / len(given)), terms=len(given))
-    for values, own in zip(given, norms, strict=True):
-        added.add(values, np.float32(norm / own if radial and own else 1))
+    for values in given:
+        added.add(values, ONE)
     added.complete()
-    if radial and (length := norm_of([square_of(total)])):
-        total *= np.float32(norm / length)
     return total
+
+
+def _norm(values: Floats) -> float:
+    return norm_of(block_squares(values, Blocks(values.size).elements))
 
 
 def _recoded(key: str, mean: Floats, codec: Codec) -> Floats:

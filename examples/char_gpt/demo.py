@@ -44,6 +44,7 @@ _OUTER = (
     "alpha",
     "eager",
     "codec",
+    "average",
     "threads",
 )
 

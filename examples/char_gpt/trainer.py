@@ -22,6 +22,7 @@ def train(
     eager: bool = False,
     threads: int = 1,
     codec: str = "fp32",
+    average: str = "mean",
     **settings: float | str,
 ) -> None:
     """Train on this replica's part of the text with DiLoCo, and report the global model's held-out loss each round.
@@ -30,7 +31,7 @@ def train(
 
     Args:
         context: given by Muster.
-        sync_every, fragments, delay, alpha, eager, codec: as in `muster.torch.Algorithm`.
+        sync_every, fragments, delay, alpha, eager, codec, average: as in `muster.torch.Algorithm`.
         threads: PyTorch's; replicas that share a machine share its cores.
         settings: see `Settings`.
     """
@@ -50,6 +51,7 @@ def train(
         alpha=alpha,
         eager=eager,
         codec=codec,
+        average=average,
     )
     outer = DiLoCo(
         context.rendezvous,

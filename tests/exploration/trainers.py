@@ -74,7 +74,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "coded, delayed": Algorithm(sync_every=3, delay=1, codec="int4"),
     "coded, eager": Algorithm(sync_every=1, eager=True, codec="int4"),
     "coded, far": Algorithm(sync_every=2, codec="bf16", far_codec="int4"),
-    "coded, fragments": Algorithm(sync_every=4, fragments=2, codec="bf16"),
+    "coded, fragments": Algorithm(sync_every=4, fragments=2, codec="bf16", average="rda"),
 }
 
 

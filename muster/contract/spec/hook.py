@@ -42,6 +42,7 @@ _SETTINGS: Mapping[str, type] = {
     "decay_rounds": int,
     "final_learning_rate": float,
     "momentum_rounds": int,
+    "average": str,
     "restart_rounds": int,
     "feedback_decay": float,
     "clip_norm": float,

@@ -6,6 +6,7 @@
 | local SGD: plain averaging (arXiv 1805.09767) | `learning_rate=1, momentum=0` |
 | Streaming DiLoCo (arXiv 2501.18512) | `fragments`, `delay`, `alpha` |
 | eager updates (arXiv 2502.12996) | `eager` |
+| radial and directional averages, RDA (arXiv 2604.21428) | `average="rda"` |
 | SparseLoCo (arXiv 2508.15706) | `codec="topk2-64", feedback_decay=0.95, learning_rate=1, momentum=0` |
 """
 
@@ -79,6 +80,9 @@ class Algorithm:
     What is lost there is not made up for by error feedback, so it cannot be topk2-K.
     """
 
+    average: str = "mean"
+    """How pseudo-gradients are averaged: `mean`; or `rda`, norms and directions apart."""
+
     decay_rounds: int = 0
     """Rounds over which the outer learning rate falls linearly to `final_learning_rate`; 0: it stays the same."""
 
@@ -120,6 +124,7 @@ class Algorithm:
             f"momentum_rounds is {self.momentum_rounds}; allowed: 0 or more rounds": self.momentum_rounds >= 0,
             f"restart_rounds is {self.restart_rounds}; allowed: 0 or more rounds": self.restart_rounds >= 0,
             f"feedback_decay is {self.feedback_decay}; allowed: above 0 to 1": 0 < self.feedback_decay <= 1,
+            f"average is {self.average!r}; allowed: mean, rda": self.average in {"mean", "rda"},
             f"clip_norm is {self.clip_norm}; allowed: a number from 0": 0 <= self.clip_norm < np.inf,
             f"outlier_factor is {self.outlier_factor}; allowed: 0, or a number from 2": (
                 self.outlier_factor == 0 or 2 <= self.outlier_factor < np.inf
@@ -155,6 +160,11 @@ class Algorithm:
     def given_after(self) -> int:
         """Inner steps from a merge to the next give."""
         return self.interval - self.delay
+
+    @property
+    def is_radial(self) -> bool:
+        """Whether norms and directions are averaged apart."""
+        return self.average == "rda"
 
     @property
     def outer(self) -> Nesterov:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed, norm_of, square_of
+from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed, norm_of
+from muster.replica.algorithms.radial import block_squares, straighten
 from muster.replica.codecs import codec_named
 from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.phases.early_giving import EarlyGiving
@@ -282,8 +284,8 @@ class Synchronizer:
             start = self._packing.rounded(self.parameters[held], part) if begun is None else begun
             self._given_seconds = self._worked(fragment)
             gradient = self._difference(start, local[held].copy(), part)
-            self._clip(gradient, part)
-            self._rounds.give(given, self._update(gradient, float(samples[fragment]), part, save))
+            norm = self._scaled(gradient, part)
+            self._rounds.give(given, replace(self._update(gradient, float(samples[fragment]), part, save), norm=norm))
         else:
             save(self._is_sound)
         log.warning("event=left round=%d given=%d steps=%d samples=%s", state.round, given, self.steps, samples)
@@ -358,8 +360,8 @@ class Synchronizer:
 
         def advance() -> Exchange | None:
             make()
-            self._clip(gradient, part)
-            exchange = self._rounds.play(self._training, update)
+            norm = self._scaled(gradient, part)
+            exchange = self._rounds.play(self._training, replace(update, norm=norm))
             # Not before: the round may count this contribution after a restarted process has joined, which must come as
             # far in the data then.
             self._phases.discard()
@@ -386,17 +388,28 @@ class Synchronizer:
             data=self._data.give(),
         )
 
-    def _clip(self, gradient: Floats, part: slice) -> None:
-        """Scale the pseudo-gradient down in place if its norm is too large."""
-        largest = self._algorithm.clip_norm
-        if not largest:
-            return
-        gradient = gradient[: self._packing.cut.parameters_in(part)]
-        norm = norm_of(self._rounds.context.link.gather(square_of(gradient)))
+    def _scaled(self, gradient: Floats, part: slice) -> float | None:
+        """Scale the pseudo-gradient in place: down if its norm is too large; and to its direction if norms are averaged
+        apart, which then is returned."""
+        largest, is_radial = self._algorithm.clip_norm, self._algorithm.is_radial
+        if not largest and not is_radial:
+            return None
+        cut = self._packing.cut
+        gradient = gradient[: cut.parameters_in(part)]
+        own = list(block_squares(gradient, cut.blocks(part).elements)), gradient.size
+        squares, sizes = zip(*self._rounds.context.link.gather(own), strict=True)
+        norm = norm_of(chain.from_iterable(squares))
         # What is not finite is declined when it is encoded.
-        if math.isfinite(norm) and norm > largest:
+        if not math.isfinite(norm):
+            return None
+        if norm > largest > 0:
             log.info("round=%d event=clipped norm=%g", self.round, norm)
             gradient *= np.float32(largest / norm)
+            norm = largest
+        if not is_radial:
+            return None
+        straighten(gradient, norm, sum(sizes))
+        return norm
 
     def _exchanged(self) -> Exchange | None:
         """The running exchange, once it is over."""

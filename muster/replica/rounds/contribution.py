@@ -253,7 +253,7 @@ def _member(
         time=answers[0].notes.time,
         resumed=answers[0].notes.resumed,
         parts=parts,
-        norm=_norm(answers),
+        norm=_norm(answers) if update.norm is None else update.norm,
         seconds=max(_seconds(answers), default=None),  # the others wait for the slowest one
         leaves=update.leaves,
         data=update.data,

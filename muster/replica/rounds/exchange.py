@@ -32,6 +32,7 @@ class LocalUpdate:
         exact: so many elements at the end of the whole pseudo-gradient are statistics, which are sent as float32.
         seconds: for which this process's trainer has worked on the samples; None: not known.
         suspect: why the round is made without it if that is possible; the same in all processes of the replica.
+        norm: of the whole pseudo-gradient, where the others need it; None: what is sent has it.
         leaves: whether this process ends, and the next round does not expect it.
         data: the shards of the data that the replica has trained; the same in all its processes.
     """
@@ -45,6 +46,7 @@ class LocalUpdate:
     exact: int = 0
     seconds: float | None = None
     suspect: str | None = None
+    norm: float | None = None
     leaves: bool = False
     data: TrainedData | None = None
 

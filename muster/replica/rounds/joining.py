@@ -59,7 +59,14 @@ def join(
         raise RendezvousError(message)
     began, rank = state.round, rounds.seat.rank
     keeper = Keeper(snapshots, rank)
-    joined = ReplicatedState(packing=packing, state=state, outer=algorithm.outer, snapshots=snapshots, keeper=keeper)
+    joined = ReplicatedState(
+        packing=packing,
+        state=state,
+        outer=algorithm.outer,
+        snapshots=snapshots,
+        keeper=keeper,
+        is_radial=algorithm.is_radial,
+    )
     rounds.seen.join(context, state.round)
     rounds.catch_up(joined)
     loaded()

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
+
+import numpy as np
 
 from muster.contract.run.commit import Commit
+from muster.replica.algorithms.algorithm import norm_of
 from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov
+from muster.replica.algorithms.radial import block_squares, mean_norm
 from muster.replica.parts.link import by_first
 from muster.replica.parts.packing import Packing
 from muster.replica.replica_errors import RendezvousError
@@ -44,12 +49,14 @@ class ReplicatedState(Trained):
         outer: applies a round's mean to the state.
         snapshots: where the state is stored from time to time.
         keeper: completes snapshots and deletes old data.
+        is_radial: whether a mean is one of directions, and gets its norm here.
     """
 
     packing: Packing
     outer: Nesterov
     snapshots: Snapshots
     keeper: Keeper
+    is_radial: bool = False
 
     @property
     def round(self) -> int:
@@ -69,7 +76,20 @@ class ReplicatedState(Trained):
         if exchange.commit.void:
             self.state.round += 1
             return
+        if self.is_radial:
+            self._scale(exchange)
         self.outer.apply(self.state, exchange.mean, self.packing.cut)
+
+    def _scale(self, exchange: Exchange) -> None:
+        """Give the mean of directions the members' mean norm, in place. All processes of the replica call this."""
+        cut = self.packing.cut
+        part = cut.fragment_of(self.state.round + 1)
+        mean = exchange.mean[: cut.parameters_in(part)]
+        own = list(block_squares(mean, cut.blocks(part).elements))
+        squares = self.snapshots.context.link.gather(own)
+        length, norm = norm_of(chain.from_iterable(squares)), mean_norm(exchange.commit.members)
+        if length and norm:
+            mean *= np.float32(norm / length)
 
     def store(self, commit: Commit) -> None:
         """Store this member's shards if the round has a snapshot, and do what its keeper does."""

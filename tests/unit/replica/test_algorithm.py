@@ -1,5 +1,7 @@
 """Algorithms and the trainer's side: what is exchanged when, arrays of any library, the trainer's own state."""
 
+import math
+import threading
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +24,7 @@ from muster.replica.statistics.metrics import METRICS_MAX
 from muster.replica.wire.binary_format import Floats
 from tests.support.data_position import DataPosition
 from tests.support.groups import ThreadGroup
-from tests.support.peers import Run, together
+from tests.support.peers import Run, run_all, together
 
 COUNT = 103
 
@@ -108,6 +110,7 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, subtest
         ({"restart_rounds": -1}, "restart_rounds is -1; allowed: 0 or more"),
         ({"feedback_decay": 0.0, "codec": "int4"}, "feedback_decay is 0.0; allowed: above 0 to 1"),
         ({"feedback_decay": 0.9}, "feedback_decay is set, and fp32 loses nothing"),
+        ({"average": "median"}, "average is 'median'; allowed: mean, rda"),
         ({"clip_norm": float("nan")}, "clip_norm is nan; allowed"),
         ({"outlier_factor": 1.5}, "outlier_factor is 1.5; allowed: 0, or"),
     ]
@@ -173,6 +176,32 @@ def test_a_pseudo_gradient_above_the_limit_is_scaled_down_to_it(tmp_path: Path) 
     algorithm = Algorithm(learning_rate=1.0, momentum=0.0, clip_norm=20.0)  # 2 for each of 100 values
     parameters, _ = trained(Run(tmp_path), algorithm, {0: 1.0, 1: 50.0, 2: 3.0})
     np.testing.assert_allclose(parameters[0], -(1 + 2 + 2) / 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("codec", ["fp32", "int4"])
+def test_norms_and_directions_are_averaged_apart(tmp_path: Path, codec: str) -> None:
+    run = Run(tmp_path, replicas=2, min_participants=2, count=60_000)
+    algorithm = Algorithm(learning_rate=1.0, momentum=0.0, average="rda", codec=codec)
+    found: dict[tuple[int, int], Floats] = {}
+
+    def work(rank: int, size: int, length: float) -> None:
+        """One round in which this rank moves a half of the parameters of its own, by `length` in all."""
+        group = ThreadGroup(size)
+
+        def process(index: int) -> None:
+            parameters = found[rank, index] = np.zeros(run.count, np.float32)
+            outer = group.trainer(group.open(run.context(), index, rank), parameters, algorithm)
+            parameters[rank::2] -= np.float32(length / math.sqrt(run.count / 2))
+            outer.step(3.0 / size if rank else 1.0)
+
+        group.run(process)
+
+    run_all([threading.Thread(target=work, args=each, daemon=True) for each in ((0, 1, 3.0), (1, 3, 1.0))])
+    assert len({values.tobytes() for values in found.values()}) == 1
+    # The direction is the mean of the directions, of which the second counts threefold; so is the norm that of norms.
+    moved = -found[0, 0].reshape(-1, 2).mean(axis=0, dtype=np.float64) * math.sqrt(run.count / 2)
+    expected = 1.5 * np.array([1, 3]) / math.sqrt(10)
+    np.testing.assert_allclose(moved, expected, rtol=1e-5 if codec == "fp32" else 0.05)
 
 
 def test_an_outlier_is_excluded_and_the_reason_is_named(tmp_path: Path) -> None:
