@@ -11,6 +11,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
 
+from bench.quality.picture import draw
 from bench.quality.table import lines, pending, store, stored
 from bench.quality.training import Setting, loss_of
 
@@ -21,9 +22,16 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no training after so many")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--lines", action="store_true", help="print the table and train nothing")
+    parser.add_argument(
+        "--picture",
+        action="store_true",
+        help="draw the picture of the documentation, print the table, and train nothing",
+    )
     options = parser.parse_args()
     losses = stored()
-    if not options.lines:
+    if options.picture:
+        draw(lines(losses))
+    if not options.lines and not options.picture:
         _train(losses, options.minutes, options.workers)
     for line in lines(losses):
         print(f"{line.mean:.4f} ± {line.spread:.4f}  {line.setting.bits:6.3f} bits  {line.setting.document()}")
