@@ -25,7 +25,7 @@ DENSE, SPARSE = ("fp32", "int4"), ("topk2-64", "topk2-128")
 OUTER = ((1.0, 0.0), (1.0, 0.5), (0.7, 0.8), (0.7, 0.9))
 # And with the decay of the error feedback for sparse ones, tuned for the sparsest; the first is SparseLoCo's (arXiv
 # 2508.15706).
-SPARSE_OUTER = ((1.0, 0.0, 0.95), (1.0, 0.0, 1.0), (0.7, 0.5, 0.95), (0.7, 0.5, 1.0))
+SPARSE_OUTER = ((1.0, 0.0, 0.95), (1.0, 0.0, 1.0), (0.7, 0.5, 0.95), (0.7, 0.8, 0.95), (0.7, 0.9, 0.95))
 
 Losses = Mapping[Setting, float]
 
