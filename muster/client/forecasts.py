@@ -11,8 +11,6 @@ from muster.options import offers
 from muster.report.words import bytes_text
 
 if TYPE_CHECKING:
-    from muster.client.launch.dry_run import DryRun
-    from muster.client.sdk import Muster
     from muster.contract.run.commit import Commit
     from muster.contract.run.time_use import TimeUse
 
@@ -23,12 +21,13 @@ class ForecastOffer:
 
     Attributes:
         options: what `muster plan` asks for it: a dataclass of Typer options.
-        planned: the forecast of a spec, as it is written, by these options; None if none was asked for.
+        planned: the forecast of a spec, by these options, the spec as it is written, its dry run, and what gives the
+            `Muster` of the stack; None if none was asked for.
         of_run: that of a run by its spec, its newest commit and the time that its replicas have spent.
     """
 
     options: type
-    planned: Callable[[Any, Mapping[str, Any], DryRun, Callable[[], Muster]], Forecast | None]
+    planned: Callable[[Any, Mapping[str, Any], Any, Callable[[], Any]], Forecast | None]
     of_run: Callable[[Mapping[str, Any], Commit, TimeUse | None], Forecast | None]
 
 

@@ -17,7 +17,7 @@ from muster.contract.run.forecast import ExchangeSettings, Forecast
 from muster.contract.run.time_use import Activity, TimeUse, seconds_of
 from muster.contract.spec.place_names import HOME
 from muster.contract.training.ranks import parse_ranks
-from muster.options.forecast.client.forecast import ForecastOptions
+from muster.options.forecast.client.forecast_options import ForecastOptions
 from muster.options.forecast.contract.round_time import Exchange, Way, stages
 from muster.options.forecast.contract.utilisation import of_fragment, phase, proposal
 
