@@ -1,11 +1,14 @@
 """What `muster plan` predicts and what a status shows beside it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from muster.client.cli.dry_run_text import dry_run_lines
+from muster.client.cli.program import app
 from muster.client.cli.status_table import status_lines
 from muster.client.launch.dry_run import dry_run
 from muster.client.runs.observer import Observer
@@ -53,6 +56,19 @@ def test_a_plan_predicts_only_what_was_asked() -> None:
     assert found.usd_per_million == pytest.approx(per_hour / samples * 1e6)
 
 
+def test_the_command_takes_the_options_and_answers_with_the_forecast(tmp_path: Path) -> None:
+    spec = tmp_path / "run.yaml"
+    spec.write_text("replicas: 2\ntrainer: package.module:train\n", encoding="utf-8")
+    words = ["plan", str(spec), "--parameters", "124e6", "--step-seconds", "0.3", "--algorithm", "codec=int4"]
+    done = CliRunner().invoke(app, [*words, "--target-utilisation", "0.95", "--json"])
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)["forecast"]
+    assert answer["phase"]["settings"]["codec"] == "int4"
+    assert answer["proposal"]["utilisation"] >= 0.95
+    refused = CliRunner().invoke(app, ["plan", str(spec), "--link-gbps", "0"])
+    assert isinstance(refused.exception, ForecastError)
+
+
 def test_settings_come_from_kwargs_and_from_the_command() -> None:
     kwargs = {"sync_every": 100, "codec": {"near": "int8", "far": "int4"}, "lr": 0.1}
     found = forecast({"kwargs": kwargs}, **SIZE, algorithm=["delay=10", "codec=bf16"])
@@ -95,13 +111,13 @@ def test_a_plan_over_places_says_what_crosses_and_what_it_assumes_of_the_link() 
     assert slower.phase.exchange_seconds > found.phase.exchange_seconds + 2
 
 
-def trained(harness: ControlHarness, **fields: Any) -> Commit:
+def trained(harness: ControlHarness, count: int = 124_000_000) -> Commit:
     """Start a run whose first round is committed: 100 steps of 0.5 s, of which its replicas tell."""
-    fields |= {"kwargs": {"sync_every": 100, "codec": "int8"}, "instance_type": "ml.g5.xlarge"}
+    fields = {"kwargs": {"sync_every": 100, "codec": "int8"}, "instance_type": "ml.g5.xlarge"}
     harness.executions.start(RUN, json.dumps({**SPEC, "replicas": 2, **fields}))
     members = [member(rank, weight=800.0, seconds=50.0) for rank in range(2)]
     use = TimeUse(rounds=1, spent=(90_000, 6_000, 4_000))
-    made = commit_of(members, run=RUN, count=124_000_000, committed_at="2026-01-01T00:01:00Z", time_use=use)
+    made = commit_of(members, run=RUN, count=count, committed_at="2026-01-01T00:01:00Z", time_use=use)
     harness.plane.store.create(RunLayout(RUN).commit(1), made.to_json())
     return made
 
@@ -124,6 +140,14 @@ def test_a_plan_learns_from_a_run(harness: ControlHarness) -> None:
     assert found is not None
     assert (found.parameters, found.replicas, found.step_seconds) == (124_000_000, 8, 0.5)
     assert found.phase.settings.model_dump(exclude_defaults=True) == {"sync_every": 100, "codec": "int4"}
+
+
+def test_a_commit_that_says_what_no_model_has_breaks_no_status(harness: ControlHarness) -> None:
+    made = trained(harness, count=10**400)
+    assert made.count == 10**400
+    found = Observer(client_of(harness.cloud), RUN).look().forecast
+    assert found is not None
+    assert found.parameters == 10**15
 
 
 def test_a_run_that_does_not_say_how_it_trains_is_no_basis(harness: ControlHarness) -> None:

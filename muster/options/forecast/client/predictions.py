@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _GIGABIT = 1e9 / 8
 # EC2: to other regions, "bandwidth for instances with less than 32 vCPUs is limited to 5 Gbps".
 _FAR_GBPS, _FAR_SECONDS = 5.0, 0.150
+_PARAMETERS_MAX = 10**15  # replicas write commits: a larger number is none of a model
 _BLOCKED = (Activity.WAITING, Activity.EXCHANGING, Activity.SAVING)
 
 
@@ -96,7 +97,7 @@ def of_run(spec: Mapping[str, Any], commit: Commit, use: TimeUse | None) -> Fore
     steps, where = settings["sync_every"], [member.place for member in commit.members]
     kind, instances = spec.get("instance_type"), spec.get("instance_count")
     whole = Exchange(
-        parameters=commit.count * commit.fragments,
+        parameters=min(commit.count * commit.fragments, _PARAMETERS_MAX),
         replicas=len(where),
         processes=max(member.parts or 1 for member in commit.members),
         places=tuple(where.count(place) for place in (HOME, *sorted({*where} - {HOME}))),
