@@ -97,8 +97,8 @@ def test_a_place_moves_the_model_once_each_way_whatever_its_replicas_are() -> No
         assert [sum(stage.sent for stage in far), sum(stage.received for stage in far)] == [GPT.plain, GPT.plain]
     coded = [stage for stage in stages(replace(GPT, places=(4, 4), far_codec="int4")) if stage.far]
     assert sum(stage.sent for stage in coded) == pytest.approx(124e6 * 4.25 / 8)
-    # Home, where the sums meet, has no member: two places make half of the mean each.
-    nobody = [stage for stage in stages(replace(GPT, places=(0, 4, 4))) if stage.far]
+    # Home, where the sums meet, has no member: three places make a third of the mean each.
+    nobody = [stage for stage in stages(replace(GPT, replicas=12, places=(0, 4, 4, 4))) if stage.far]
     assert sum(stage.received for stage in nobody) == pytest.approx(GPT.plain * 4 / 3)
 
 

@@ -131,7 +131,7 @@ def _forecast(
         phase=now,
         sent_bytes=sum(stage.sent for stage in round_ if not stage.far),
         received_bytes=sum(stage.received for stage in round_ if not stage.far),
-        crossed_bytes=sum(stage.sent + stage.received for stage in round_ if stage.far) * (len(whole.places) - 1),
+        crossed_bytes=sum(one.sent + one.received for one in round_ if one.far) * sum(map(bool, whole.places[1:])),
         usd_per_million=None if not samples or usd_per_hour is None else usd_per_hour / 3600 / a_second * 1e6,
         target=target,
         proposal=None if target is None else proposal(whole, settings, step, target),

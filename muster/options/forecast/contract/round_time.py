@@ -158,7 +158,7 @@ def reduce_and_gather(exchange: Exchange) -> list[Stage]:
 
 def over_places(exchange: Exchange) -> list[Stage]:
     """Each place sends its sum home and reads the mean there, once; in the place, replicas share both."""
-    number, home = len(exchange.places), exchange.places[0]
+    number, home = sum(map(bool, exchange.places)), exchange.places[0]
     members = max(1, exchange.replicas // number)
     up = exchange.mean if exchange.far_codec is None else bits(exchange.far_codec) / 8 * exchange.parameters
     down = up if home else up * 2 * (number - 1) / number
