@@ -7,6 +7,8 @@ do takes no time. The model is small: its bytes stand for those of 256 MiB, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from unittest.mock import patch
@@ -22,7 +24,7 @@ from tests.exploration.judge import problems
 from tests.exploration.schedules import fair
 from tests.exploration.simulated import scaled, simulated
 from tests.exploration.trainers import train_arrays
-from tests.exploration.world import Process, Setting, World
+from tests.exploration.world import Process, Setting, Trainer, World
 
 _PLACES = ("home", "oregon", "tokyo")
 _MODEL_BYTES = 256 * 2**20
@@ -49,8 +51,8 @@ _FAST = 1e18
 class Linked(World):
     """A world whose replicas train at `where`. The run may know it (two levels), or not (flat)."""
 
-    def __init__(self, setting: Setting, where: tuple[str, ...], links: Links) -> None:
-        super().__init__(setting, train_arrays)
+    def __init__(self, setting: Setting, where: tuple[str, ...], links: Links, trainer: Trainer = train_arrays) -> None:
+        super().__init__(setting, trainer)
         self._where, self._links = where, links
         cut = Blocks(setting.count, FP32)
         self._record_bytes = cut.record_bytes
@@ -122,6 +124,18 @@ def run() -> list[Row]:
 
 
 def _trained(places: int, replicas: int, links: Links, *, flat: bool = False) -> Linked:
+    with linked(places, replicas, links, flat=flat) as world:
+        found = problems(world)
+    if found:
+        raise RuntimeError("; ".join(found))
+    return world
+
+
+@contextmanager
+def linked(
+    places: int, replicas: int, links: Links, trainer: Trainer = train_arrays, *, flat: bool = False
+) -> Iterator[Linked]:
+    """A world whose replicas have trained, evenly over these places. `flat`: the run does not know them."""
     where = tuple(_PLACES[rank * places // replicas] for rank in range(replicas))
     size = Blocks(_COUNT, FP32)
     setting = Setting(
@@ -136,16 +150,13 @@ def _trained(places: int, replicas: int, links: Links, *, flat: bool = False) ->
         patch.object(blocks, "PIECE_ELEMENTS", 256),
         patch.object(blocks, "STREAM_BYTES", 1),
     ):
-        world = Linked(setting, where, links)
+        world = Linked(setting, where, links, trainer)
         for rank in range(replicas):
             world.start(rank)
         while able := [process for process in world.living if not process.is_stuck]:
             world.take_step(fair(world, able))
         world.end()
-        found = problems(world)
-    if found:
-        raise RuntimeError("; ".join(found))
-    return world
+        yield world
 
 
 def _seconds(world: Linked) -> float:

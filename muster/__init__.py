@@ -104,6 +104,9 @@ if TYPE_CHECKING:
     from muster.contract.run.cluster_job import ClusterJob as ClusterJob
     from muster.contract.run.ended_run import FailureCount as FailureCount
     from muster.contract.run.finding import Finding as Finding
+    from muster.contract.run.forecast import ExchangeSettings as ExchangeSettings
+    from muster.contract.run.forecast import Forecast as Forecast
+    from muster.contract.run.forecast import Phase as Phase
     from muster.contract.run.job_details import FinalMetric as FinalMetric
     from muster.contract.run.job_details import JobDetails as JobDetails
     from muster.contract.run.job_details import JobProgress as JobProgress

@@ -69,6 +69,8 @@ class Execution(ExecutionSummary):
     """Of a run whose replicas come and go; None where their number is fixed."""
     has_places: bool = False
     """Whether its replicas may run in other places than the stack's own region."""
+    spec: Mapping[str, JsonValue] = field(default_factory=dict)
+    """As it was written; empty where it cannot be read."""
     clusters: Mapping[int, str] = field(default_factory=dict)
     """The ranks whose jobs run on HyperPod clusters, with the names of these; no name: the stack's only cluster."""
 
@@ -88,6 +90,7 @@ class Execution(ExecutionSummary):
             recipe=_recipe(spec),
             sweep=_sweep(spec),
             has_places=spec.get("places") is not None,
+            spec=spec,
             clusters=_clusters(spec),
             trains_apart=bool(_sweep(spec)) and (spec.get("trainer") is not None or spec.get("hook") is not None),
             error=answer.get("error") or "",

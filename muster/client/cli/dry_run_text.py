@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from muster.client.backend_offers import client_backends
 from muster.client.cli.output import columns
+from muster.client.forecasts import forecast_lines
 from muster.client.launch.planned_recipe import DIGEST_SHOWN, source_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.spec.sweep_values import short_names, value_text
@@ -52,6 +53,8 @@ def dry_run_lines(dry: DryRun, *, requests: bool = False) -> Iterator[str]:
     if dry.places is not None:
         yield from _place_lines(dry.places)
     yield from _cost_lines(dry.cost, dry.seats)
+    if dry.forecast is not None:
+        yield from forecast_lines(dry.forecast)
     backends = client_backends().values() if requests else ()
     long = {text: short for backend in backends for text, short in backend.shortened().items()}
     for group in dry.groups:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, WatchOption, grouped
 from muster.client.cli.output import busy, print_answer, print_either
 from muster.client.cli.spec_file import read_spec
+from muster.client.forecasts import NoOptions, forecasts
 
 Deployed = Annotated[
     bool,
@@ -24,10 +26,14 @@ Changes = Annotated[
 ]
 
 
-@grouped
+_FORECASTS = forecasts()
+
+
+@partial(grouped, forecast=NoOptions if _FORECASTS is None else _FORECASTS.options)
 def plan(
     spec: SpecPath,
     stack: StackOptions,
+    forecast: Any,
     changes: Changes = None,
     *,
     deployed: Deployed = False,
@@ -46,6 +52,8 @@ def plan(
         else:
             expanded = expanded_spec(document, stack.account().session)
             dry = dry_run(expanded.spec, recipe=expanded.recipe)
+    if _FORECASTS is not None:
+        dry = dry.model_copy(update={"forecast": _FORECASTS.planned(forecast, document, dry, stack.muster)})
     dry = dry.model_copy(update={"remarks": (*filter(None, [remark]), *dry.remarks)})
     print_either(dry, dry_run_lines(dry, requests=requests), as_json=json)
 

@@ -104,9 +104,12 @@ class StackOptions:
         return Muster(self.stack or None, profile=self.profile, region=self.region or None)
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` with every parameter that is a dataclass replaced by keyword parameters, one for each field."""
-    hints = get_type_hints(command, include_extras=True)
+def grouped(command: Callable[..., None], **offered: type) -> Callable[..., None]:
+    """`command` with every parameter that is a dataclass replaced by keyword parameters, one for each field.
+
+    `offered`: the dataclasses of parameters for which an option offers them.
+    """
+    hints = {**get_type_hints(command, include_extras=True), **offered}
     own: list[inspect.Parameter] = []
     groups: dict[str, type] = {}
     for name, parameter in inspect.signature(command).parameters.items():

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from muster.client.cli.output import visible
+from muster.client.forecasts import utilisation_line
 from muster.client.runs.run_state import RunState
 from muster.client.runs.run_status import RunStatus
 from muster.client.runs.status_text import (
@@ -66,6 +67,8 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
         parts.append(Line(visible(status.reason)))
     if words := " ".join(time_sentences(status.time)):
         parts.append(Line(visible(words)))
+    if status.forecast is not None:
+        parts.append(Line(visible(utilisation_line(status.forecast))))
     if status.recipe is not None:
         parts.append(Line(visible(recipe_line(status.recipe))))
     if status.model is not None:

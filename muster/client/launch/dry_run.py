@@ -29,6 +29,7 @@ from muster.contract.document import Document
 from muster.contract.errors import SpecError
 from muster.contract.layout import s3_uri
 from muster.contract.run.cluster_job import ClusterJob
+from muster.contract.run.forecast import Forecast
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.plan import Place, Plan
 from muster.contract.spec.foreign_resources import foreign_resources
@@ -107,6 +108,7 @@ class DryRun(Document):
     source: SourceArchive | None = Field(description="packed as for a launch, and not uploaded")
     recipe: PlannedRecipe | None = Field(default=None, description="the recipe that the spec starts from")
     sweep: tuple[dict[str, JsonValue], ...] = Field(default=(), description="the values that differ, by rank")
+    forecast: Forecast | None = Field(default=None, description="what the options of `muster plan` ask to predict")
     remarks: tuple[str, ...]
 
 

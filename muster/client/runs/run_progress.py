@@ -226,4 +226,5 @@ def advance(progress: Progress, commit: Commit, replicas: int) -> Progress:
         data=commit.data_shown,
         pace=commit.pace,
         time_use=measured(commit, replicas),
+        newest=commit,
     )

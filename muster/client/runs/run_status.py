@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from muster.client.aws.reported import Execution
+from muster.client.forecasts import forecasts
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts
 from muster.client.runs.run_state import RunState, execution_state
 from muster.contract import timestamps
@@ -22,8 +23,9 @@ from muster.contract.document import Document
 from muster.contract.names import run_name
 from muster.contract.run.attempt import Attempt, parkings
 from muster.contract.run.cluster_job import ClusterJob
-from muster.contract.run.commit import Finish
+from muster.contract.run.commit import Commit, Finish
 from muster.contract.run.finding import Finding, FindingDocument
+from muster.contract.run.forecast import Forecast
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
 from muster.contract.run.record import Decision, Next
@@ -188,6 +190,10 @@ class RunStatus(Document):
         default=(), description="what replicas wrote and cannot be read, and what is missing for that reason, in words"
     )
     time: TimeSplit = Field(default_factory=TimeSplit, description="where the time of the replicas went so far")
+    forecast: Forecast | None = Field(
+        default=None,
+        description="how its time should be shared out, beside how it was; null where it does not say how it trains",
+    )
     failures: tuple[FailedAttempt, ...] = Field(
         default=(), description="of each replica the latest attempt that failed and wrote a log; the first ones of many"
     )
@@ -225,6 +231,8 @@ class Progress:
     data: EpochShards | None = None
     pace: Pace | None = None
     time_use: TimeUse | None = None
+    newest: Commit | None = None
+    """The commit of the latest round; None also where each replica has rounds of its own."""
 
 
 def settled_progress(progress: Progress, result: Result) -> Progress:
@@ -300,6 +308,7 @@ def run_status(seen: Observation) -> RunStatus:
         findings=_findings(seen),
         remarks=(*_remarks(seen), *_may_run(attempts, ended=seen.result is not None)),
         time=_time(seen, attempts),
+        forecast=_forecast(seen),
         failures=failed_attempts(run_name(seen.run), attempts),
         warm_pools=kept_pools(attempts, seen.now, listed=seen.warm_pools),
         saving=saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour),
@@ -346,6 +355,13 @@ def _time(seen: Observation, attempts: Mapping[int, Sequence[Attempt]]) -> TimeS
     every = {rank: attempts.get(rank, ()) for rank in seen.ranks(attempts)}
     span = timestamps.text(execution.started_at), ended_at or timestamps.text(seen.now)
     return time_split(every, seen.progress.time_use, span, ended=ended_at is not None, seats=seen.seats)
+
+
+def _forecast(seen: Observation) -> Forecast | None:
+    offer, newest = forecasts(), seen.progress.newest
+    return (
+        None if offer is None or newest is None else offer.of_run(seen.execution.spec, newest, seen.progress.time_use)
+    )
 
 
 def _findings(seen: Observation) -> tuple[Finding, ...]:

@@ -74,6 +74,9 @@ GPU_TYPES = {
 USD_PER_HOUR = {name: float(row["usd_per_hour"]) for name, row in _ROWS.items() if row["usd_per_hour"]}
 """On-demand prices of SageMaker training; prices.py says where and when they held."""
 
+NETWORK_GBPS = {name: float(row["network_gbps"]) for name, row in _ROWS.items() if row["network_gbps"]}
+"""What a type's first network card always carries in each direction, as DescribeInstanceTypes says (`NetworkCards`)."""
+
 # EC2, "SSD instance store volumes".
 _INSTANCE_STORE = frozenset(name.split(".")[1] for name, row in _ROWS.items() if row["own_disks"])
 

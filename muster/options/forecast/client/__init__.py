@@ -1,0 +1,1 @@
+"""The client's part of forecasts: `muster plan` and statuses show them."""
