@@ -203,6 +203,33 @@ function colour(share) {
   return [...mixed, 255];
 }
 
+/** How the replicas' updates agree, and what the codec loses of them. */
+class Updates {
+  constructor(model) {
+    this.chart = new Chart(byId("update-chart"), "");
+    this.update(model);
+  }
+
+  update(model) {
+    const { numbers, metrics } = model.rounds;
+    const [cosine, error] = ["update_cosine", "codec_error"].map((name) => metrics.find((one) => one.name === name));
+    const isShown = numbers.length > 1 && (cosine || error) && !model.data.sweep;
+    byId("update-chart").hidden = !isShown;
+    if (!isShown) return;
+    const hidden = { stroke: "transparent", width: 0, points: { show: false } };
+    const lines = [
+      ...(cosine ? [[{ label: "greatest cosine", ...hidden }, cosine.high], [{ label: "least cosine", ...hidden }, cosine.low],
+        [{ label: "cosine (weighted mean)", stroke: () => css("--text"), width: 2.5 }, cosine.mean]] : []),
+      ...(error ? [[{ label: "codec error", stroke: () => css("--exchanging"), width: 1.75 }, error.mean]] : []),
+    ];
+    const agree = "how far the replicas' updates point the same way, as the cosine between them (1: all alike) with its range over the replicas";
+    const lose = "what the codec loses of an update, as a share of it";
+    this.chart.caption.textContent = `By round: ${[cosine && agree, error && lose].filter(Boolean).join("; and ")}.`;
+    this.chart.draw(`Cosine between the updates, last ${short(cosine?.mean.at(-1))}; codec error, last ${short(error?.mean.at(-1))}`, lines.map(([one]) => one),
+      [numbers, ...lines.map(([, values]) => values)], { bands: cosine ? [{ series: [1, 2], fill: () => css("--band") }] : [] });
+  }
+}
+
 /** What counted in each round, per second. */
 class Rates {
   constructor(model) {
