@@ -4,6 +4,7 @@
 const LINES_MAX = 12; // more lines than this cannot be distinguished
 const TABLE_ROWS = 50;
 const MAP_LINES = 1000;
+const UPDATE_METRICS = ["update_cosine", "update_norm", "codec_error", "residual_share"]; // muster/contract/run/round_values.py
 const RANK_COLOURS = ["#2f7fc1", "#d4731c", "#2c8a57", "#c2456b", "#7b5bc4", "#8a7a1f", "#1f8f93", "#a0522d", "#5f6caf", "#b04fa8", "#4f8a10", "#c0392b"];
 
 /** A chart that fills its figure and follows the page's width and colours. */
@@ -79,7 +80,7 @@ class Metrics {
     const chosen = select.value;
     const names = model.rounds.metrics.map((metric) => metric.name);
     select.replaceChildren(...names.map((name) => el("option", { value: name }, name)));
-    select.value = names.includes(chosen) ? chosen : names.find((name) => /loss/i.test(name)) ?? names[0] ?? "";
+    select.value = names.includes(chosen) ? chosen : names.find((name) => /loss/i.test(name)) ?? names.find((name) => !UPDATE_METRICS.includes(name)) ?? names[0] ?? "";
     this.draw();
   }
 

@@ -25,7 +25,7 @@ from muster.replica.wire.binary_format import Floats
 from tests.support.groups import ThreadGroup
 from tests.support.peers import Run, gradient_of, together
 from tests.support.round_commits import commit_of, member
-from tests.unit.replica.test_watching import WatchedRun, findings_in
+from tests.support.watched_run import WatchedRun, findings_in
 
 WEIGHTS = (1.0, 2.0, 5.0)
 PLAIN = Algorithm(learning_rate=1.0, momentum=0.0)
