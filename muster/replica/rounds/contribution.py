@@ -157,7 +157,7 @@ def make_contribution(
         square = None
         if given is not None:
             residual = None if update.residual is None else update.residual.values[: values.size]
-            sample = UpdateSample.of(given, values, residual)
+            sample = UpdateSample.of(given, values, residual, update.norm)
             square = sample.sums.sent
         if context.outlier_factor:
             # Of what is sent, which may have more of a residual than of the pseudo-gradient.

@@ -42,14 +42,19 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True)
 class UpdateSample:
-    """What is measured of the part of a contribution that one process has encoded."""
+    """What is measured of the part of a contribution that one process has encoded.
+
+    Attributes:
+        norm: that of the whole pseudo-gradient before all replicas' were scaled to one norm; None if they were not.
+    """
 
     count: int
     sent: Sampled
     sums: Sums
+    norm: float | None = None
 
     @classmethod
-    def of(cls, given: Sampled, sent: Floats, residual: Floats | None) -> UpdateSample:
+    def of(cls, given: Sampled, sent: Floats, residual: Floats | None, norm: float | None = None) -> UpdateSample:
         """The sample of a part.
 
         Args:
@@ -59,18 +64,18 @@ class UpdateSample:
         """
         if residual is None:
             square = _product(given, given, sent.size)
-            return cls(sent.size, given, Sums(square, square, square, 0.0))
+            return cls(sent.size, given, Sums(square, square, square, 0.0), norm)
         after, error = sampled(sent), sampled(residual)
         pairs = ((given, given), (after, after), (after, error), (error, error))
         before, kept, both, lost = (_product(one, other, sent.size) for one, other in pairs)
-        return cls(sent.size, after, Sums(before, kept, max(0.0, kept + 2 * both + lost), lost))
+        return cls(sent.size, after, Sums(before, kept, max(0.0, kept + 2 * both + lost), lost), norm)
 
     def metrics(self, exchange: Exchange, link: Link) -> dict[str, float]:
         """The metrics of the whole contribution in a committed round. All processes of the replica call it."""
         common = _product(self.sent, sampled(exchange.mean[: self.count]), self.count)
         sums = Sums(*map(math.fsum, zip(*link.gather(tuple(self.sums._replace(common=common))), strict=True)))
-        cosine = _cosine(exchange, sums)
-        found = {UPDATE_NORM: math.sqrt(sums.given)}
+        cosine = _cosine(exchange, sums, are_scaled=self.norm is not None)
+        found = {UPDATE_NORM: math.sqrt(sums.given) if self.norm is None else self.norm}
         if cosine is not None:
             found[UPDATE_COSINE] = cosine
         if sums.lost and sums.given and sums.encoded:
@@ -95,7 +100,7 @@ def _product(one: Sampled, other: Sampled, count: int) -> float:
     return float(np.einsum("i,i->", one, other)) * count / max(1, one.size)
 
 
-def _cosine(exchange: Exchange, sums: Sums) -> float | None:
+def _cosine(exchange: Exchange, sums: Sums, *, are_scaled: bool) -> float | None:
     """The cosine between what this replica and each other member have sent, on average; None if it is not known.
 
     The mean is Σ aⱼ, where aⱼ is what a member has sent times its share of the weight. Weighted by the norms,
@@ -104,8 +109,9 @@ def _cosine(exchange: Exchange, sums: Sums) -> float | None:
     members, own = exchange.commit.members, exchange.share
     weight = sum(member.weight for member in members)
     others = [member for member in members if member.rank != exchange.rank]
-    norms = [member.weight / weight * member.norm for member in others if member.norm is not None]
-    length = math.sqrt(sums.sent) * math.fsum(norms)
-    if exchange.commit.void or len(norms) < len(others) or not length:
+    norm = math.sqrt(sums.sent)
+    norms = [(member.weight / weight, norm if are_scaled else member.norm) for member in others]
+    length = norm * math.fsum(share * one for share, one in norms if one is not None)
+    if exchange.commit.void or any(one is None for _, one in norms) or not length:
         return None
     return max(-1.0, min(1.0, (sums.common - own * sums.sent) / length))

@@ -61,11 +61,14 @@ def cosine(one: Floats, other: Floats) -> float:
     return float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
 
 
-def test_every_replica_says_how_its_update_agrees_with_the_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("average", ["mean", "rda"])
+def test_every_replica_says_how_its_update_agrees_with_the_others(tmp_path: Path, average: str) -> None:
     run = Run(tmp_path)
-    train(run, alike)
+    train(run, alike, replace(PLAIN, average=average))
     updates = [alike(rank, 1) for rank in range(3)]
-    pulls = [weight * float(np.linalg.norm(update)) for weight, update in zip(WEIGHTS, updates, strict=True)]
+    # With RDA all are sent with the same norm.
+    norms = [float(np.linalg.norm(update)) if average == "mean" else 1.0 for update in updates]
+    pulls = [weight * norm for weight, norm in zip(WEIGHTS, norms, strict=True)]
     found = [one.metrics for one in run.commit(2).members]
     for rank, update in enumerate(updates):
         others = [other for other in range(3) if other != rank]

@@ -15,6 +15,7 @@ from muster.replica.statistics.statistics import OwnUpdate
 ROUNDS_MIN = 3
 # Of two replicas that disagree, neither is the one that diverges.
 OTHERS_MIN = 2
+_UNKNOWN = OwnUpdate(0, None, None)
 
 
 def unusual_loss(rule: Loss, value: float | None, recent: Sequence[Commit]) -> str | None:
@@ -55,9 +56,9 @@ def divergent(rule: Divergence, rank: int, own: Sequence[OwnUpdate], recent: Seq
     norms, cosines = [], []
     for commit in last:
         others = [member for member in commit.members if member.rank != rank]
-        now, before = updates.get(commit.round), updates.get(commit.round - 1)
-        norms.append(_beside(now and now.norm, [one.norm for one in others]))
-        cosines.append(_beside(before and before.cosine, [one.logged_before(UPDATE_COSINE) for one in others]))
+        now, before = (updates.get(round_, _UNKNOWN) for round_ in (commit.round, commit.round - 1))
+        norms.append(_beside(now.norm, [one.norm for one in others]))
+        cosines.append(_beside(before.cosine, [one.logged_before(UPDATE_COSINE) for one in others]))
     rounds = "in the last round" if rule.rounds == 1 else f"in each of the last {rule.rounds} rounds"
     if all(mine > rule.factor * usual > 0 for mine, usual in norms):
         mine, usual = norms[-1]
