@@ -28,6 +28,7 @@ class ReplicaExit(IntEnum):
     SLOW = 81
     LOSS = 82
     NO_ROUND = 83
+    DIVERGENCE = 84
     KILLED = 137  # SIGKILL: how the kernel ends a process that takes the last of the memory
     STOPPED = 143  # SIGTERM: a checkpoint was saved where possible
 
@@ -39,7 +40,7 @@ class ReplicaExit(IntEnum):
 
 _BY_WORD = {code.word: code for code in ReplicaExit}
 # A program of a user may end with any code. These always come with their word.
-_WITH_WORD = {ReplicaExit.HANG, ReplicaExit.SLOW, ReplicaExit.LOSS, ReplicaExit.NO_ROUND}
+_WITH_WORD = {code for code in ReplicaExit if ReplicaExit.HANG <= code <= ReplicaExit.DIVERGENCE}
 _BY_CODE = {int(code): code for code in ReplicaExit if code not in _WITH_WORD}
 # SageMaker puts its own word in front of the content of output/failure, and the exit code after it. Between the two
 # is the user's own text, which may contain the same words.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import JsonValue
 
 from muster.contract.run.commit import Commit, Member
+from muster.contract.run.round_values import UPDATE_METRICS
 from muster.contract.spec.sweep_values import best_rank, short_names, value_text, values_of
 from muster.contract.timestamps import Timestamp
 from muster.report.page_model import ReplicaView, RoundsView, SweepView
@@ -20,7 +21,7 @@ from muster.report.words import UTILISATION
 _COMMITS_MAX = 20_000
 """Of all replicas together: their metrics are in memory until the page is made."""
 _METRICS_MAX = 8  # more columns cannot be compared at a look; the charts have all
-_NOT_COMPARED = {UTILISATION, "round", "epoch", "step"}
+_NOT_COMPARED = {UTILISATION, *UPDATE_METRICS, "round", "epoch", "step"}
 
 
 def own_rounds_max(replicas: int) -> int:

@@ -241,6 +241,24 @@ def test_metrics_are_drawn_per_rank_and_merged_and_can_be_read_as_a_table(show: 
     expect(chart.locator("div[role=img]")).to_have_attribute("aria-label", _starts("accuracy by round, last mean 0."))
 
 
+def test_a_chart_shows_how_updates_agree_and_what_the_codec_loses(show: Open, small: PageInput) -> None:
+    expect(show(small).locator("#update-chart")).to_be_hidden()  # its replicas have not said it
+    shares = {one.name: one for one in small.rounds.metrics if one.name in {"accuracy", "utilisation"}}
+    names = {"accuracy": "update_cosine", "utilisation": "codec_error"}
+    renamed = tuple(one.model_copy(update={"name": names[name]}) for name, one in shares.items())
+    rounds = small.rounds.model_copy(update={"metrics": (*small.rounds.metrics, *renamed)})
+    page = show(replace(small, rounds=rounds))
+    chart = page.locator("#update-chart")
+    expect(chart.locator("figcaption")).to_contain_text("(1: all alike) with its range over the replicas; and what the")
+    drawn = ink(page, "#update-chart canvas")
+    for wanted in ("29,33,37", "43,156,140"):
+        assert drawn.get(wanted, 0) > 50, wanted
+    chart.get_by_text("Show as a table").click()
+    cells = chart.locator("table.figures tbody tr").last.locator("td")
+    last = [shares["accuracy"].high, shares["accuracy"].low, shares["accuracy"].mean, shares["utilisation"].mean]
+    expect(cells).to_have_text([f"{float(f'{values[-1]:.4g}'):g}" for values in last])
+
+
 def test_rounds_show_where_the_time_went_and_who_was_last(show: Open, small: PageInput) -> None:
     page = show(small)
     chart = page.locator("#round-chart")

@@ -18,6 +18,7 @@ from muster.client.runs.status_text import (
     recipe_line,
     select,
     shown_replicas,
+    updates_text,
 )
 from muster.contract.spec.sweep_values import short_names
 from muster.contract.text import shortened
@@ -33,7 +34,7 @@ _METRICS_WIDTH = 12  # a narrower column says nothing; it is left out to make ro
 
 _COLOURS = {RunState.SUCCEEDED: "green", RunState.FAILED: "red", RunState.STOPPED: "yellow"}
 _FINDINGS_SHOWN = 5  # the last ones; `muster events` shows all
-_FRAME_LINES = 9  # headline, headings, the line on the others, the reason, where the time went, and the prompt
+_FRAME_LINES = 10  # headline, headings, the others, the reason, where the time went, updates, and the prompt
 
 
 class Line(NamedTuple):
@@ -69,6 +70,8 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
         parts.append(Line(visible(words)))
     if status.forecast is not None:
         parts.append(Line(visible(utilisation_line(status.forecast))))
+    if words := updates_text(status):
+        parts.append(Line(visible(words)))
     if status.recipe is not None:
         parts.append(Line(visible(recipe_line(status.recipe))))
     if status.model is not None:

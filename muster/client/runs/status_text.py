@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import fmean
 
 from muster.client.runs.run_state import RunState, elapsed
 from muster.client.runs.run_status import ReplicaStatus, RunStatus
@@ -15,6 +16,7 @@ from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.model import ModelResult
+from muster.contract.run.round_values import UPDATE_METRICS
 from muster.contract.run.run_cost import SpotSaving
 from muster.contract.run.seat_states import SeatState
 from muster.contract.spec.recipe_reference import RunRecipe
@@ -26,6 +28,7 @@ from muster.report.words import bytes_text, duration, model_text, rate_number, r
 
 _BEFORE_SHOWN = 3  # of the runs in the queue
 _POOLS_SHOWN = 20  # in a status; each has a line of its own in a result
+_PAIR = 2
 _PAUSES = {"Interrupted", "Restarting"}
 _AWAY = {SeatState.LEAVING, SeatState.PARKED}
 _WORDS = {WAITING_FOR_QUOTA: "waiting for quota"}  # secondary statuses of Muster's own
@@ -87,9 +90,32 @@ def status_word(replica: ReplicaStatus) -> str:
 
 
 def metrics_text(metrics: dict[str, float]) -> str:
-    """`accuracy 0.912, loss 0.31`; without the round, which has its own column."""
-    shown = (f"{name} {value:.4g}" for name, value in sorted(metrics.items()) if name != "round")
+    """`accuracy 0.912, loss 0.31`; without the round, which has its own column, and what `updates_text` says."""
+    hidden = {"round", *UPDATE_METRICS}
+    shown = (f"{name} {value:.4g}" for name, value in sorted(metrics.items()) if name not in hidden)
     return ", ".join(shown) or "–"
+
+
+def updates_text(status: RunStatus) -> str:
+    """`updates: cosine 0.62, 0.11 at least (replica 3); norm 1 to 2; codec error 9%, residual 9% of an update`,
+    of the last round's members."""
+    found = {replica.rank: replica.metrics for replica in status.replicas if replica.round == status.round}
+    cosine, norm, error, residual = (
+        {rank: metrics[name] for rank, metrics in found.items() if name in metrics} for name in UPDATE_METRICS
+    )
+    words = []
+    if cosine:
+        least = min(cosine, key=cosine.__getitem__)
+        # Of two replicas it is the same.
+        which = f", {cosine[least]:.2f} at least (replica {least})" if len(cosine) > _PAIR else ""
+        words.append(f"cosine {fmean(cosine.values()):.2f}{which}")
+    if norm:
+        low, high = (f"{one:.3g}" for one in (min(norm.values()), max(norm.values())))
+        words.append(f"norm {low}" if low == high else f"norm {low} to {high}")
+    if error and residual:
+        shares = (fmean(one.values()) for one in (error, residual))
+        words.append("codec error {:.0%}, residual {:.0%} of an update".format(*shares))
+    return f"updates: {'; '.join(words)}" if words else ""
 
 
 def final_metrics(details: JobDetails | None) -> dict[str, float]:

@@ -90,6 +90,7 @@ _EXITS: dict[ReplicaExit, FailureClass] = {
     ReplicaExit.SLOW: FailureClass.INFRASTRUCTURE,
     ReplicaExit.LOSS: FailureClass.INFRASTRUCTURE,
     ReplicaExit.NO_ROUND: FailureClass.INFRASTRUCTURE,
+    ReplicaExit.DIVERGENCE: FailureClass.INFRASTRUCTURE,
 }
 
 _REASON_MAX = 1_024  # DescribeTrainingJob: FailureReason

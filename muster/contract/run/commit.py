@@ -62,7 +62,10 @@ class Member(StoredPart):
         default=None, ge=0, allow_inf_nan=False, description="for which the trainer has worked on the samples"
     )
     norm: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="L2 norm of the values, where outliers are excluded"
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="L2 norm of the values; estimated from a sample if no outliers are excluded",
     )
     time: Spent = Field(
         default=(), description="milliseconds by activity since the replica's contribution before; (): not known"
@@ -87,6 +90,12 @@ class Member(StoredPart):
     def objects(self) -> int | None:
         """How many objects beside the contribution's own hold the values; None: they lie in that one."""
         return self.parts or (None if self.place == HOME else 1)
+
+    def logged_before(self, metric: str) -> float | None:
+        """The value of `metric` that was logged in the round before; None if none was, or if that is not known."""
+        names = sorted(self.metrics)
+        ages = dict(zip(names, self.logged, strict=True)) if len(self.logged) == len(names) else {}
+        return self.metrics[metric] if ages.get(metric) == 1 else None
 
 
 class Exclusion(StoredPart):

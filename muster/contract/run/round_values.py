@@ -15,6 +15,15 @@ DEFAULT_UNIT = "samples"
 METRICS_MAX = 32
 """How many metrics a contribution carries."""
 
+UPDATE_COSINE, UPDATE_NORM, CODEC_ERROR, RESIDUAL_SHARE = (
+    "update_cosine",
+    "update_norm",
+    "codec_error",
+    "residual_share",
+)
+UPDATE_METRICS = (UPDATE_COSINE, UPDATE_NORM, CODEC_ERROR, RESIDUAL_SHARE)
+"""What Muster logs of a replica's pseudo-gradient in every round, the most telling first."""
+
 Metrics = Annotated[
     dict[Annotated[str, Field(min_length=1, max_length=48)], Annotated[float, Field(allow_inf_nan=False)]],
     Field(max_length=METRICS_MAX),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_serializer, field_validator
 
 from muster.contract.backend import Backend
 from muster.contract.document import StoredDocument
@@ -81,6 +81,17 @@ class RunDocument(StoredDocument):
     def _known_tiers(cls, value: object) -> object:
         # As the sinks of metrics.
         return CheckpointTiers.model_validate(value, extra="ignore") if isinstance(value, dict) else value
+
+    @field_validator("watch", mode="before")
+    @classmethod
+    def _known_rules(cls, value: object) -> object:
+        # As the sinks of metrics.
+        return Watch.model_validate(value, extra="ignore") if isinstance(value, dict) else value
+
+    @field_serializer("watch")
+    def _chosen_rules(self, watch: Watch | None) -> dict[str, object] | None:
+        # An image with an older version of Muster refuses a rule that it does not know.
+        return None if watch is None else watch.model_dump(mode="json", exclude_defaults=True)
 
     @classmethod
     def every(cls, plan: Plan) -> dict[str, RunDocument]:

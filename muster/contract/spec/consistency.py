@@ -163,10 +163,10 @@ def _needs_all(spec: SpecFields) -> bool:
 def _watch_problems(spec: SpecFields) -> Iterator[Problem]:
     if not spec.has_trainer and spec.watch != Watch():
         yield StatedProblem("watch", "set without trainer", "leave it out: only replicas with a trainer are watched")
-    if spec.watch.loss.then == "exclude" and spec.min_participants >= spec.replicas:
+    for rule in spec.watch.excluding if spec.min_participants >= spec.replicas else ():
         statement = f"exclude is set, and a round needs the contributions of all {spec.replicas} replicas"
         remedy = "lower rendezvous.min_participants, or choose report, restart or stop"
-        yield StatedProblem("watch.loss.then", statement, remedy)
+        yield StatedProblem(f"watch.{rule}.then", statement, remedy)
 
 
 def _budget_problems(spec: SpecFields) -> Iterator[Problem]:

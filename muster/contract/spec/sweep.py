@@ -94,9 +94,9 @@ def sweep_problems(spec: SpecFields) -> Iterator[Problem]:
         yield Problem("rendezvous.min_participants", str(members), "leave it out", f"with sweep 1: {apart}")
     if spec.on_early_finish is OnEarlyFinish.STOP:
         yield StatedProblem("on_early_finish", "stop is set together with sweep", "leave it out", apart)
-    if spec.watch.loss.then == "exclude":
+    for rule in spec.watch.excluding:
         remedy = "choose report, restart or stop"
-        yield StatedProblem("watch.loss.then", "exclude is set together with sweep", remedy, apart)
+        yield StatedProblem(f"watch.{rule}.then", "exclude is set together with sweep", remedy, apart)
 
 
 def _may_be_secret(name: str) -> bool:

@@ -17,6 +17,7 @@ class Rule(StrEnum):
     HANG = "hang"
     SLOW = "slow"
     LOSS = "loss"
+    DIVERGENCE = "divergence"
     NO_ROUND = "no_round"
 
 
@@ -55,6 +56,24 @@ class Loss(Document):
     )
 
 
+class Divergence(Document):
+    """The updates of one replica point away from those of the others, or are far larger."""
+
+    cosine: float = Field(
+        default=0.0,
+        gt=-1,
+        lt=1,
+        description="away: its `update_cosine` is below this, while the median of the others' is not",
+    )
+    factor: float = Field(
+        default=5.0, ge=2, le=1_000_000, description="larger: the norm is so many times the others' median"
+    )
+    rounds: int = Field(default=5, ge=1, le=16, description="in so many rounds, one after the other")
+    then: Literal["ignore", "report", "exclude", "restart", "stop"] = Field(
+        default="report", description="what follows"
+    )
+
+
 class NoRound(Document):
     """The run commits no round."""
 
@@ -70,17 +89,26 @@ class Watch(Document):
     hang: Hang = Field(default_factory=Hang, description="a process makes no step")
     slow: Slow = Field(default_factory=Slow, description="a replica is slower than the others")
     loss: Loss = Field(default_factory=Loss, description="the loss is NaN or infinite, or jumps")
+    divergence: Divergence = Field(
+        default_factory=Divergence, description="a replica's updates diverge from those of the others"
+    )
     no_round: NoRound = Field(default_factory=NoRound, description="no round is committed")
     max_restarts: int = Field(
         default=3, ge=0, le=100, description="reruns of a replica because of `restart`, all rules together"
     )
 
+    @property
+    def excluding(self) -> tuple[Rule, ...]:
+        """The rules that make a round without the replica that meets them."""
+        return tuple(rule for rule in Rule if self.then(rule) == "exclude")
+
     def then(self, rule: Rule) -> str:
         """What follows when `rule` is met."""
-        rules: dict[Rule, Hang | Slow | Loss | NoRound] = {
+        rules: dict[Rule, Hang | Slow | Loss | Divergence | NoRound] = {
             Rule.HANG: self.hang,
             Rule.SLOW: self.slow,
             Rule.LOSS: self.loss,
+            Rule.DIVERGENCE: self.divergence,
             Rule.NO_ROUND: self.no_round,
         }
         return rules[rule].then

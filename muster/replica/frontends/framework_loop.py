@@ -23,7 +23,7 @@ from muster.replica.frontends.torch_state import random_state, set_random_state
 from muster.replica.model.final_model import FinalModel
 from muster.replica.replica_errors import ParametersError
 from muster.replica.states.plain_state import StateDict, Stateful
-from muster.replica.statistics.metrics import METRICS_MAX, NAME, UTILISATION
+from muster.replica.statistics.metrics import METRICS_MAX, NAME, NOT_OWN
 
 
 class FrameworkLoop:
@@ -138,7 +138,7 @@ def catch_up(scheduler: object, steps: int) -> None:
 
 def loggable(values: Mapping[str, object], known: Mapping[str, float]) -> dict[str, float]:
     """The numbers of `values` that `Metrics.log` accepts beside the `known` metrics, in their order."""
-    names = {*known} - {UTILISATION}
+    names = {*known} - NOT_OWN
     found: dict[str, float] = {}
     for name, value in values.items():
         number = _number(value)

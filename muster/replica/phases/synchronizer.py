@@ -386,6 +386,7 @@ class Synchronizer:
             exact=exact,
             seconds=self._given_seconds,
             data=self._data.give(),
+            measured=True,
         )
 
     def _scaled(self, gradient: Floats, part: slice) -> float | None:

@@ -15,6 +15,7 @@ from muster.replica.rounds.claims import Claim, is_superseded
 from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.round_context import RoundContext, log
+from muster.replica.rounds.update_sample import UpdateSample, sampled
 from muster.replica.statistics.statistics import Notes
 from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import rendezvous_keys
@@ -46,6 +47,7 @@ class Contribution:
         which: the blocks that this process has encoded.
         values: those of `which`, as every reader decodes them.
         seconds: for which each process of the replica has worked on it, by rank in the group; () if not known.
+        sample: of `values`, before the round's mean takes their place; None if nothing is measured.
     """
 
     round: int
@@ -55,6 +57,7 @@ class Contribution:
     which: range
     values: Floats
     seconds: tuple[float, ...] = ()
+    sample: UpdateSample | None = None
 
 
 @dataclass(frozen=True)
@@ -128,10 +131,12 @@ def make_contribution(
     blocks = Blocks(count, context.codec, update.exact)
     records = Records(key, blocks, blocks.shard(link.rank, link.size))
     parts = link.size if link.size > 1 else None
-    body = memoryview(bytearray(HEADER_BYTES))
+    body, sample = memoryview(bytearray(HEADER_BYTES)), None
+    values = update.gradient[: update.gradient.size - blocks.exact_in(blocks.span(records.which))]
 
     def encoded() -> _Encoded:
-        nonlocal body
+        nonlocal body, sample
+        given = sampled(values) if update.measured else None
         if update.residual is not None:
             update.residual.lend()
         try:
@@ -150,15 +155,19 @@ def make_contribution(
         except CodecError as error:
             return _Encoded(b"", update.weight, notes, f"its pseudo-gradient cannot be averaged: {error}")
         square = None
+        if given is not None:
+            residual = None if update.residual is None else update.residual.values[: values.size]
+            sample = UpdateSample.of(given, values, residual, update.norm)
+            square = sample.sums.sent
         if context.outlier_factor:
             # Of what is sent, which may have more of a residual than of the pseudo-gradient.
-            square = square_of(update.gradient[: update.gradient.size - blocks.exact_in(blocks.span(records.which))])
+            square = square_of(values)
         return _Encoded(checksums, update.weight, notes, square=square, seconds=update.seconds)
 
     answers = each(link, encoded)
     declined = _reason_to_decline(answers)
     if declined is not None:
-        body = memoryview(bytearray(HEADER_BYTES))
+        body, sample = memoryview(bytearray(HEADER_BYTES)), None
         if update.residual is not None:
             update.residual.take_back()
     header = ContributionHeader(
@@ -175,7 +184,7 @@ def make_contribution(
         ),
     )
     put_header(body, header)
-    return Contribution(round_, key, body, header, records.which, update.gradient, _seconds(answers))
+    return Contribution(round_, key, body, header, records.which, update.gradient, _seconds(answers), sample)
 
 
 def _encode(context: RoundContext, records: Records, update: LocalUpdate) -> tuple[memoryview, bytes]:
@@ -227,7 +236,7 @@ def _seconds(answers: Sequence[_Encoded]) -> tuple[float, ...]:
 
 
 def _norm(answers: Sequence[_Encoded]) -> float | None:
-    """The norm of what the processes have encoded, without statistics, if it is wanted."""
+    """The norm of what the processes have encoded, without statistics, if it is known."""
     squares = [answer.square for answer in answers if answer.square is not None]
     return norm_of(squares) if len(squares) == len(answers) else None
 

@@ -35,6 +35,7 @@ class LocalUpdate:
         norm: of the whole pseudo-gradient, where the others need it; None: what is sent has it.
         leaves: whether this process ends, and the next round does not expect it.
         data: the shards of the data that the replica has trained; the same in all its processes.
+        measured: whether it is a trainer's update, of which metrics are logged (see `UpdateSample`).
     """
 
     gradient: Floats
@@ -49,6 +50,7 @@ class LocalUpdate:
     norm: float | None = None
     leaves: bool = False
     data: TrainedData | None = None
+    measured: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,9 @@ class Exchange:
 class Judge(Protocol):
     """Judges this replica round by round; called by its first process. Either raises WatchError to end the attempt."""
 
-    def judge_loss(self, recent: Sequence[Commit]) -> str | None:
-        """Why the round is to be made without this replica if that is possible; None if nothing is wrong."""
+    def judge_update(self, recent: Sequence[Commit]) -> str | None:
+        """Before a contribution: why the round is to be made without this replica if that is possible; None if nothing
+        is wrong."""
 
     def judge_pace(self, claim: Claim, recent: Sequence[Commit], seconds: Sequence[float]) -> None:
         """See whether it is slow; `seconds`: for which each of its processes has worked, () if that is not known."""

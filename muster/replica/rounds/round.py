@@ -103,6 +103,7 @@ class Rounds:
             self._settle(update, known or commit, mine)
             raise
         self._settle(update, exchange.commit, mine)
+        self._measure(exchange, mine)
         if self.judge is not None:
             seconds = () if mine is None else mine.seconds
             by_first(self.context.link, partial(self.judge.judge_pace, self.seat.claim, self.seen.commits, seconds))
@@ -145,7 +146,7 @@ class Rounds:
     def _contribute(self, round_: int, update: LocalUpdate) -> Contribution:
         """Encode `update`, let the trainer save its state, and only then store the object that others see."""
         if self.judge is not None:
-            judged = partial(self.judge.judge_loss, self.seen.commits)
+            judged = partial(self.judge.judge_update, self.seen.commits)
             update = replace(update, suspect=by_first(self.context.link, judged))
         mine = make_contribution(self.context, self.seat.claim, round_, update, self.statistics.notes(round_))
         with self.statistics.times.stage(Activity.SAVING):
@@ -169,6 +170,14 @@ class Rounds:
             update.residual.hand_over(commit.round, counted)
         elif mine is not None:
             update.residual.settle(commit.round, counts=counted is not None)
+
+    def _measure(self, exchange: Exchange, mine: Contribution | None) -> None:
+        """Log how the contribution compares with the others', and what the codec has lost of it."""
+        if mine is None or mine.sample is None or exchange.left_out or exchange.commit.count != mine.header.count:
+            return
+        found = mine.sample.metrics(exchange, self.context.link)
+        if self.context.group.is_first:
+            self.statistics.note_update(exchange.commit.round, found, mine.header.member.norm)
 
     def _agree(self, mine: Contribution, polling: Polling) -> Commit:
         """Wait for the round's commit, or make it: with all, or with a quorum after the grace window."""

@@ -12,11 +12,15 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
+from muster.contract.run.round_values import METRICS_MAX as SENT_MAX
+from muster.contract.run.round_values import UPDATE_METRICS
 from muster.contract.spec.metric_sinks import METRIC_NAME, METRIC_NAME_WORDS
 
 # Logged by the front ends in every round.
 UTILISATION = "utilisation"
-# The trainer's own; with the above they are the 32 that fit into a contribution's header.
+NOT_OWN = {UTILISATION, *UPDATE_METRICS}
+# The trainer's own; with the utilisation they are the 32 that a contribution's header has. Muster's others take the
+# places that are left.
 METRICS_MAX = 31
 NAME = re.compile(METRIC_NAME)
 LISTENING = "metrics-of-"
@@ -72,6 +76,10 @@ class Metrics:
         Raises:
             ValueError: an invalid name, or more than METRICS_MAX names.
         """
+        self.log_round(self.round, values)
+
+    def log_round(self, round_: int, values: Mapping[str, float]) -> None:
+        """As `log`, for a round."""
         numbers = {name: float(value) for name, value in values.items()}
         for name in numbers:
             if NAME.fullmatch(name) is None:
@@ -79,11 +87,11 @@ class Metrics:
                 raise ValueError(message)
         with self._lock:
             kept = {name: value for name, value in numbers.items() if math.isfinite(value)}
-            if len({*self._latest, *kept} - {UTILISATION}) > METRICS_MAX:
+            if len({*self._latest, *kept} - NOT_OWN) > METRICS_MAX:
                 message = f"a trainer can log at most {METRICS_MAX} metrics; log fewer names"
                 raise ValueError(message)
             self._latest.update(kept)
-            self._rounds.update(dict.fromkeys(kept, self.round))
+            self._rounds.update(dict.fromkeys(kept, round_))
             self._last.update(numbers)
         self.show(numbers)
 
@@ -99,15 +107,16 @@ class Metrics:
             listener.close(self.ending)
 
     def latest(self) -> dict[str, float]:
-        """The latest value of each name."""
+        """The latest value of each name, of at most as many as are sent."""
         with self._lock:
-            return dict(self._latest)
+            left_out = UPDATE_METRICS[max(0, SENT_MAX - len(self._latest.keys() - {*UPDATE_METRICS})) :]
+            return {name: value for name, value in self._latest.items() if name not in left_out}
 
     def sent(self, round_: int) -> tuple[dict[str, float], tuple[int, ...]]:
         """The latest value of each name; and for each, by name, how many rounds before `round_` it was logged."""
+        sent = self.latest()
         with self._lock:
-            ages = tuple(max(0, round_ - self._rounds[name]) for name in sorted(self._latest))
-            return dict(self._latest), ages
+            return sent, tuple(max(0, round_ - self._rounds[name]) for name in sorted(sent))
 
     def last(self, name: str) -> float | None:
         """The value that was logged last, also if it is NaN or infinite; None if none was."""

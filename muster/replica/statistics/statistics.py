@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from muster.contract.run.commit import Commit, Resumed
-from muster.contract.run.round_values import ROUND_MAX, UNIT
+from muster.contract.run.round_values import ROUND_MAX, UNIT, UPDATE_COSINE
 from muster.replica.replica_errors import ParametersError
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.statistics.progress import Progress
 from muster.replica.statistics.time_account import TimeAccount
+
+_UPDATES_MAX = 32
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,15 @@ class Notes:
     resumed: Resumed | None = None
 
 
+@dataclass(frozen=True)
+class OwnUpdate:
+    """What a replica has contributed to a round: the norm of what it sent, and its cosine with the others, if known."""
+
+    round: int
+    norm: float | None
+    cosine: float | None
+
+
 class Statistics:
     """What the rounds carry beside values, and what the page and the watch look at. No round depends on it."""
 
@@ -46,6 +58,8 @@ class Statistics:
         """What the trainer's samples are; None: it has not said."""
         self.resumed: Resumed | None = None
         """The stored inner state with which this process has begun, if it is none of a round."""
+        self.updates: deque[OwnUpdate] = deque(maxlen=_UPDATES_MAX)
+        """Those of the last rounds, oldest first."""
 
     def expect(self, rounds: int | None, unit: str | None) -> None:
         """What the trainer says about its training; None leaves as it is what was said before.
@@ -68,6 +82,11 @@ class Statistics:
     def notes(self, round_: int) -> Notes:
         """What is sent with the contribution to `round_`; the time is that since the last call."""
         return Notes(*self.metrics.sent(round_), self.times.take(), self.resumed)
+
+    def note_update(self, round_: int, metrics: Mapping[str, float], norm: float | None) -> None:
+        """Log the metrics of what was contributed to a round; `norm`: of what was sent."""
+        self.updates.append(OwnUpdate(round_, norm, metrics.get(UPDATE_COSINE)))
+        self.metrics.log_round(round_, metrics)
 
     def show_pace(self, rank: int, commit: Commit) -> None:
         """Log the rates of the replica and of the run, as `tokens_per_second` and `run_tokens_per_second`."""

@@ -4,6 +4,7 @@
 const LINES_MAX = 12; // more lines than this cannot be distinguished
 const TABLE_ROWS = 50;
 const MAP_LINES = 1000;
+const UPDATE_METRICS = ["update_cosine", "update_norm", "codec_error", "residual_share"]; // muster/contract/run/round_values.py
 const RANK_COLOURS = ["#2f7fc1", "#d4731c", "#2c8a57", "#c2456b", "#7b5bc4", "#8a7a1f", "#1f8f93", "#a0522d", "#5f6caf", "#b04fa8", "#4f8a10", "#c0392b"];
 
 /** A chart that fills its figure and follows the page's width and colours. */
@@ -79,7 +80,7 @@ class Metrics {
     const chosen = select.value;
     const names = model.rounds.metrics.map((metric) => metric.name);
     select.replaceChildren(...names.map((name) => el("option", { value: name }, name)));
-    select.value = names.includes(chosen) ? chosen : names.find((name) => /loss/i.test(name)) ?? names[0] ?? "";
+    select.value = names.includes(chosen) ? chosen : names.find((name) => /loss/i.test(name)) ?? names.find((name) => !UPDATE_METRICS.includes(name)) ?? names[0] ?? "";
     this.draw();
   }
 
@@ -201,6 +202,33 @@ function colour(share) {
   const index = Math.min(Math.floor(place), stops.length - 2);
   const mixed = stops[index].map((from, at) => from + (stops[index + 1][at] - from) * (place - index));
   return [...mixed, 255];
+}
+
+/** How the replicas' updates agree, and what the codec loses of them. */
+class Updates {
+  constructor(model) {
+    this.chart = new Chart(byId("update-chart"), "");
+    this.update(model);
+  }
+
+  update(model) {
+    const { numbers, metrics } = model.rounds;
+    const [cosine, error] = ["update_cosine", "codec_error"].map((name) => metrics.find((one) => one.name === name));
+    const isShown = numbers.length > 1 && (cosine || error) && !model.data.sweep;
+    byId("update-chart").hidden = !isShown;
+    if (!isShown) return;
+    const hidden = { stroke: "transparent", width: 0, points: { show: false } };
+    const lines = [
+      ...(cosine ? [[{ label: "greatest cosine", ...hidden }, cosine.high], [{ label: "least cosine", ...hidden }, cosine.low],
+        [{ label: "cosine (weighted mean)", stroke: () => css("--text"), width: 2.5 }, cosine.mean]] : []),
+      ...(error ? [[{ label: "codec error", stroke: () => css("--exchanging"), width: 1.75 }, error.mean]] : []),
+    ];
+    const agree = "how far the replicas' updates point the same way, as the cosine between them (1: all alike) with its range over the replicas";
+    const lose = "what the codec loses of an update, as a share of it";
+    this.chart.caption.textContent = `By round: ${[cosine && agree, error && lose].filter(Boolean).join("; and ")}.`;
+    this.chart.draw(`Cosine between the updates, last ${short(cosine?.mean.at(-1))}; codec error, last ${short(error?.mean.at(-1))}`, lines.map(([one]) => one),
+      [numbers, ...lines.map(([, values]) => values)], { bands: cosine ? [{ series: [1, 2], fill: () => css("--band") }] : [] });
+  }
 }
 
 /** What counted in each round, per second. */

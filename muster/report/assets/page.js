@@ -92,6 +92,7 @@ async function begin() {
   await soon();
   const rounds = new RoundBars(model);
   const rates = new Rates(model);
+  const updates = new Updates(model);
   drawDocuments(model);
   document.documentElement.dataset.ready = "true";
   if (document.documentElement.dataset.mode === "live") follow((data) => {
@@ -103,6 +104,7 @@ async function begin() {
     metrics.update(model);
     rounds.update(model);
     rates.update(model);
+    updates.update(model);
     drawDocuments(model);
   });
 }

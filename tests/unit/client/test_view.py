@@ -293,6 +293,27 @@ def test_a_run_shows_its_rate_its_rounds_and_the_time_left() -> None:
     )
 
 
+def test_one_line_says_how_the_updates_of_the_last_round_agree() -> None:
+    def shown(*metrics: dict[str, float]) -> list[str]:
+        members = [member(rank, metrics=values) for rank, values in enumerate(metrics)]
+        status = look(
+            *(job(rank) for rank in range(len(metrics))),
+            progress=advance(NO_PROGRESS, commit_of(members), len(members)),
+        )
+        assert "update" not in " ".join(row.metrics for row in rows(status))
+        return [line.text for line in status_lines(status, 200, None) if line.text.startswith("updates: ")]
+
+    def one(cosine: float, norm: float, **more: float) -> dict[str, float]:
+        return {"update_cosine": cosine, "update_norm": norm, **more}
+
+    lossy = {"codec_error": 0.12, "residual_share": 0.94}
+    assert shown(one(0.4, 2.0), one(0.4, 2.5)) == ["updates: cosine 0.40; norm 2 to 2.5"]
+    assert shown(one(0.5, 2.0, **lossy), one(0.6, 2.0, **lossy), one(-0.2, 2.0, **lossy)) == [
+        "updates: cosine 0.30, -0.20 at least (replica 2); norm 2; codec error 12%, residual 94% of an update"
+    ]
+    assert shown({"loss": 0.5}) == []
+
+
 @pytest.mark.usefixtures("ten_seconds_later")
 def test_a_run_whose_data_are_divided_into_shards_says_how_many_have_counted() -> None:
     status = paced(data=DataProgress(shards=1_000, low=1_000, counted=((1_100, 1_412),)))

@@ -39,6 +39,7 @@ REASONS: list[tuple[str, FailureClass]] = [
     # A rule of `watch` has ended the attempt. A program may end with the same codes.
     ("AlgorithmError: [hang] process 3 of 4 has made no step for 612 s", INFRASTRUCTURE),
     ("AlgorithmError: [slow] it takes 4 s, exit code: 81", INFRASTRUCTURE),
+    ("AlgorithmError: [divergence] the norm of its update, 8, is 3.8 times", INFRASTRUCTURE),
     (f"AlgorithmError: , exit code: {ReplicaExit.HANG}", USER_CODE),
     # What the user's own text says decides nothing.
     ("AlgorithmError: InternalServerError: my model, exit code: 1", USER_CODE),

@@ -170,6 +170,15 @@ REFUSED: list[tuple[dict[str, Any], dict[str, str]]] = [
         },
     ),
     ({**PROGRAM, "hook": "keras"}, {"hook": "keras"}),
+    *(
+        ({"watch": {"divergence": {field: value}}}, {f"watch.divergence.{field}": str(value)})
+        for field, value in {"cosine": 1.0, "factor": 1.5, "rounds": 0, "then": "abort"}.items()
+    ),
+    ({"watch": {"divergence": {"cosin": 0.1}}}, {"watch.divergence.cosin": "did you mean cosine?"}),
+    (
+        {"rendezvous": {"min_participants": 2}, "replicas": 2, "watch": {"divergence": {"then": "exclude"}}},
+        {"watch.divergence.then": "a round needs the contributions of all 2 replicas"},
+    ),
     # Options of the former schedulers and of HyperPod's command line are answered with their names here.
     ({"training_image": "i"}, {"training_image": "unknown field; its name here is image"}),
     *(({"role_arn": role}, {"role_arn": "found"}) for role in ("path/train", "two words", "x" * 65, "")),

@@ -25,8 +25,10 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, Result
+from muster.contract.run.run_document import RunDocument
 from muster.contract.run.run_queue import Queue, QueuedRun
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.spec.watch_rules import Slow, Watch
 from muster.replica.wire.headers import roster_digest
 
 SAMPLES = Path(__file__).parent / "stored"
@@ -179,6 +181,14 @@ def test_a_plan_s_spec_may_have_fields_and_failure_classes_of_a_newer_version() 
     # Whatever the rules between fields refuse today: an older version may have accepted it.
     fields["spec"] |= {"algorithm_name": "algorithm"}
     assert read(Plan, fields).spec.of_rank(0).algorithm_name == "algorithm"
+
+
+def test_images_of_other_versions_read_the_rules_of_a_run() -> None:
+    document = read(RunDocument, sample(RunDocument)).model_copy(update={"watch": Watch(slow=Slow(factor=4.0))})
+    # An older one refuses a rule that it does not know, so the document has what the spec has changed.
+    assert written(document)["watch"] == {"slow": {"factor": 4.0}}
+    for fields in (written(document), {**written(document), "watch": {**ADDED, "slow": {"factor": 4.0}}}):
+        assert read(RunDocument, fields).watch == document.watch
 
 
 def test_the_digest_of_a_round_s_members_is_the_same_in_every_version() -> None:

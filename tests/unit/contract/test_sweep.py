@@ -106,7 +106,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sweep": {"environment.HF_TOKEN": ["1", "2", "3"]}}, "sweep.environment.HF_TOKEN: this may be a secret"),
     ({"sweep": {"kwargs.hub.hf_token": ["1", "2", "3"]}}, "sweep.kwargs.hub.hf_token: this may be a secret"),
     ({"on_early_finish": "stop"}, "on_early_finish: stop is set together with sweep"),
-    ({"watch": {"loss": {"then": "exclude"}}}, "watch.loss.then: exclude is set together with sweep"),
+    *(
+        ({"watch": {rule: {"then": "exclude"}}}, f"watch.{rule}.then: exclude is set together with sweep")
+        for rule in ("loss", "divergence")
+    ),
     (
         {"replicas": APART_MAX + 1, "sweep": {"kwargs.seed": list(range(APART_MAX + 1))}},
         f"replicas: found {APART_MAX + 1}; at most {APART_MAX} in a sweep",

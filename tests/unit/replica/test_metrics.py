@@ -135,6 +135,7 @@ def test_a_round_says_who_was_last_and_the_next_one_how_long_the_others_waited(t
     assert dict(zip(sorted(member.metrics), member.logged, strict=True)) == {
         "after": 1,
         "start": 2,
+        "update_norm": 1,
         "utilisation": 1,
         "within": 0,
     }

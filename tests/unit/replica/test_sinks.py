@@ -140,7 +140,7 @@ def run_here(folder: Path, trainer: str, kwargs: dict[str, Any], member: GroupPr
 def test_metrics_reach_the_sinks_with_the_step_of_the_run_and_with_the_rates(tmp_path: Path, kept: Kept) -> None:
     assert run_here(tmp_path / "done", "train", {"rounds": 3}) is ReplicaExit.DONE
     assert kept.steps_of("loss") == [1, 2, 3]
-    assert kept.steps_of("utilisation") == [1, 2, 3]
+    assert kept.steps_of("utilisation") == kept.steps_of("update_norm") == [1, 2, 3]
     assert len(kept.steps_of("samples_per_second")) == len(kept.steps_of("run_samples_per_second")) == 2
     assert run_here(tmp_path / "failed", "fail_after", {"rounds": 1}) is ReplicaExit.USER_CODE
     assert kept.ended == [Ending.DONE, Ending.FAILED]

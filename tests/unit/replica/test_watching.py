@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import ANY
 
 import numpy as np
@@ -14,12 +13,11 @@ import pytest
 
 from muster.contract.exits import ReplicaExit
 from muster.contract.run.commit import Commit, Member
-from muster.contract.run.finding import FINDINGS_MAX, Finding, FindingDocument, is_finding
+from muster.contract.run.finding import FINDINGS_MAX
 from muster.contract.spec.watch_rules import Hang, Loss, NoRound, Rule, Slow, Watch
 from muster.options.watch.replica.findings import Findings
 from muster.options.watch.replica.inquiry import Inquiry, ProcessProgress, hang_text
 from muster.options.watch.replica.round_rules import slow_process, slower_than_others, unusual_loss
-from muster.options.watch.replica.self_watch import SelfWatch
 from muster.options.watch.replica.training_watch import TrainingWatch
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
@@ -34,6 +32,7 @@ from tests.support.groups import ThreadGroup
 from tests.support.peers import Faults, FaultyStore, HandClock, Run, together
 from tests.support.round_commits import commit_of, member
 from tests.support.waiting import wait_until
+from tests.support.watched_run import WatchedRun, findings_in
 
 CLAIM = Claim(rank=0, attempt=1, incarnation=1, epoch=1)
 
@@ -49,26 +48,6 @@ def of_loss(rank: int, loss: float) -> Member:
 def of_pace(*seconds: float | None, epoch: int = 1) -> list[Member]:
     """The members of a round, of which the first one has `epoch`."""
     return [member(rank, weight=2.0, seconds=each, epoch=1 if rank else epoch) for rank, each in enumerate(seconds)]
-
-
-def findings_in(run: Run) -> list[Finding]:
-    paths = sorted((run.root / "commits").glob("finding-*"))
-    assert all(is_finding(path.name) for path in paths)
-    return [FindingDocument.from_json(path.read_bytes(), path.name).finding for path in paths]
-
-
-@dataclass
-class WatchedRun(Run):
-    """A run whose replicas watch themselves."""
-
-    watch: Watch = field(default_factory=Watch)
-
-    def open(self, *given: Any, **fields: Any) -> Rendezvous:
-        return self.watching(super().open(*given, **fields))
-
-    def watching(self, rendezvous: Rendezvous) -> Rendezvous:
-        rendezvous.rounds.judge = SelfWatch(rendezvous.rounds, self.watch)
-        return rendezvous
 
 
 # The loss

@@ -80,7 +80,7 @@ class SyncExchange:
         if self._feedback is None:
             self._feedback = self._load_feedback(self._count, round_ - 1)
         feedback, gradient = self._feedback, np.concatenate([work.take() for work in self._works])
-        update = LocalUpdate(gradient, weight, feedback.of(part), lambda _: feedback.save(round_))
+        update = LocalUpdate(gradient, weight, feedback.of(part), lambda _: feedback.save(round_), measured=True)
         self._running.begin(lambda: exchange(update))
 
     def replay(self, exchanged: Exchange) -> None:

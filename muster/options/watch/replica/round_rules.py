@@ -1,4 +1,4 @@
-"""What the commits of the last rounds say of a replica: an unusual loss, a slow replica, a slow process of it. Pure."""
+"""What the commits of the last rounds say of a replica: an unusual loss, divergent updates, its pace. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from collections.abc import Sequence
 from statistics import median
 
 from muster.contract.run.commit import Commit, Member
-from muster.contract.spec.watch_rules import Loss, Slow
+from muster.contract.run.round_values import UPDATE_COSINE
+from muster.contract.spec.watch_rules import Divergence, Loss, Slow
+from muster.replica.statistics.statistics import OwnUpdate
 
 # Of fewer rounds a jump says little: the loss falls quickly at the beginning.
 ROUNDS_MIN = 3
+# Of two replicas that disagree, neither is the one that diverges.
+OTHERS_MIN = 2
+_UNKNOWN = OwnUpdate(0, None, None)
 
 
 def unusual_loss(rule: Loss, value: float | None, recent: Sequence[Commit]) -> str | None:
@@ -36,6 +41,36 @@ def unusual_loss(rule: Loss, value: float | None, recent: Sequence[Commit]) -> s
         return None
     times = f"{rule.factor:g} times the median of the last {len(rounds)} rounds"
     return f"{name}, {value:.6g}, is more than {times}, {usual:.6g}"
+
+
+def divergent(rule: Divergence, rank: int, own: Sequence[OwnUpdate], recent: Sequence[Commit]) -> str | None:
+    """How the updates of replica `rank` diverge from the others'; None if they do not, or if too little is known.
+
+    Args:
+        own: its updates, also of rounds that were made without it.
+        recent: the commits of the last rounds: each has the norms of its round, and the cosines of the one before.
+    """
+    last, updates = recent[-rule.rounds :], {one.round: one for one in own}
+    if len(last) < rule.rounds:
+        return None
+    norms, cosines = [], []
+    for commit in last:
+        others = [member for member in commit.members if member.rank != rank]
+        now, before = (updates.get(round_, _UNKNOWN) for round_ in (commit.round, commit.round - 1))
+        norms.append(_beside(now.norm, [one.norm for one in others]))
+        cosines.append(_beside(before.cosine, [one.logged_before(UPDATE_COSINE) for one in others]))
+    rounds = "in the last round" if rule.rounds == 1 else f"in each of the last {rule.rounds} rounds"
+    if all(mine > rule.factor * usual > 0 for mine, usual in norms):
+        mine, usual = norms[-1]
+        times = f"{mine / usual:.1f} times the median of the others, {usual:.3g}"
+        return (
+            f"the norm of its update, {mine:.3g}, is {times}; {rounds} it was more than {rule.factor:g} times as large"
+        )
+    if all(mine < rule.cosine <= usual for mine, usual in cosines):
+        mine, usual = cosines[-1]
+        found = f"the cosine of its update with the others' is {mine:.3g}, the median of theirs {usual:.3g}"
+        return f"{found}; {rounds} it was below {rule.cosine:g}, and theirs was not"
+    return None
 
 
 def slower_than_others(rule: Slow, member: tuple[int, int], recent: Sequence[Commit]) -> str | None:
@@ -75,6 +110,12 @@ def slow_process(rule: Slow, recent: Sequence[Sequence[float]]) -> str | None:
     found = f"process {slowest} of {len(newest)} has worked {newest[slowest]:.3g} s on the last round"
     more = f"{times[-1]:.1f} times the median of the others"
     return f"{found}, {more}; in {rounds} it took more than {rule.factor:g} times as long"
+
+
+def _beside(mine: float | None, others: Sequence[float | None]) -> tuple[float, float]:
+    """A value, and the median of the others'; NaN where too few are known."""
+    known = [one for one in others if one is not None]
+    return (math.nan, math.nan) if mine is None or len(known) < OTHERS_MIN else (mine, median(known))
 
 
 def _times(seconds: Sequence[float], process: int) -> float:
