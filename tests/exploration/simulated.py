@@ -10,8 +10,17 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from muster.replica import free_memory, rendezvous
-from muster.replica.rounds import agreement, all_gather, background, quorum, reduction, retention
-from muster.replica.rounds import round_context, snapshots, weighted_mean
+from muster.replica.rounds import (
+    agreement,
+    all_gather,
+    background,
+    quorum,
+    reduction,
+    retention,
+    round_context,
+    snapshots,
+    weighted_mean,
+)
 from muster.replica.store import missing_objects, pace, s3_store
 from muster.replica.store.checkpoints import Checkpoints, Contributor, State, kept_beside, usable
 from muster.replica.wire import blocks

@@ -311,7 +311,7 @@ class _Ledger:
 
     def settles(self, round_: int, update: LocalUpdate) -> None:
         """The round is over for the process."""
-        if update.residual is None or self._before is None or not self._before.size:
+        if update.residual is None or self._before is None or not update.residual.values.size:
             return
         counted = self._counts(round_)
         if counted is not None and counted > self._rendezvous.seat.epoch:

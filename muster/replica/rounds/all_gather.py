@@ -70,8 +70,8 @@ class AllGather(Reduction):
         super().__init__(context, commit, mine, own)
         self._blocks = Blocks(commit.count, context.codec, commit.exact)
         self._one = commit.makers[commit.round % len(commit.makers)].rank
-        is_own = own is not None and own.header.member in commit.members
-        self._unread = own.header.member.rank if own is not None and is_own else None
+        given = None if own is None else (own.header.member.rank, own.header.member.epoch)
+        self._unread = next((member.rank for member in commit.members if (member.rank, member.epoch) == given), None)
 
     def gather(self, polling: Polling) -> None:
         """Average what this process holds.
