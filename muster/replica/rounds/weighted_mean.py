@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.contract.run.commit import HOME, Commit, Exclusion, Member
 from muster.replica.kernel.calls import ONE
 from muster.replica.replica_errors import RoundGoneError
 from muster.replica.rounds.contribution import Contribution
@@ -99,8 +99,9 @@ def values_of(context: RoundContext, round_: int, member: Member, blocks: Blocks
     key, number = rendezvous_keys.contribution(round_, member.rank, member.epoch), member.objects
     if number is None:
         return [(context.store, key, range(blocks.number))]
+    store = context.store if member.place == HOME else context.values
     parts = ((part, blocks.shard(part, number)) for part in range(number))
-    return [(context.values, rendezvous_keys.contribution_part(key, part), held) for part, held in parts if held]
+    return [(store, rendezvous_keys.contribution_part(key, part), held) for part, held in parts if held]
 
 
 def stored_records(
