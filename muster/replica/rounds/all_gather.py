@@ -29,6 +29,9 @@ from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.blocks import Blocks
 from muster.replica.wire.headers import Verdict
 
+# Who takes over reads all contributions once more, and members learn of a commit up to a second apart.
+PATIENCE = 4.0
+
 _OTHERS, _ONE = _PARTS = (0, 1)
 
 
@@ -84,7 +87,7 @@ class AllGather(Reduction):
         started = clock.monotonic()
         self._make_all([piece for piece in range(self._shards.number) if self._needs(piece)])
         self._started = clock.monotonic()
-        self._step = max(self._floor, TAKEOVER_FACTOR * (self._started - started))
+        self._step = max(PATIENCE * self._floor, TAKEOVER_FACTOR * (self._started - started))
         polling.reset()
 
     def _make(self, shard: int, room: Callable[[int], Payload] = pages) -> None:  # noqa: ARG002 - no object is made
@@ -123,7 +126,7 @@ class AllGather(Reduction):
             if stated := tuple(item for verdict in verdicts.values() for item in verdict.rejected):
                 return stated
             if rejected:
-                # None of the parts is without a verdict that has some: others have read what this process cannot read.
+                # The verdicts about these are there, and say otherwise.
                 reasons = "; ".join(f"rank {item.rank}: {item.reason}" for item in rejected)
                 uri = self._context.store.uri(rendezvous_keys.CONTRIBUTIONS)
                 message = f"What others have read below {uri} is damaged ({reasons})."
@@ -131,7 +134,8 @@ class AllGather(Reduction):
             if len(verdicts) == len(_PARTS):
                 return ()
             if unread in due - verdicts.keys():
-                log.warning("round=%d event=late-verdict part=%d", self._commit.round, unread)
+                if self._distance(unread):
+                    log.warning("round=%d event=late-verdict part=%d", self._commit.round, unread)
                 return None
             polling.rest()
 
