@@ -30,8 +30,8 @@ from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.contribution import Contribution, make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.quorum import Quorum
-from muster.replica.rounds.reduction import reduced_mean
 from muster.replica.rounds.round_context import RoundContext, Stops
+from muster.replica.rounds.round_mean import reduced_mean
 from muster.replica.statistics.statistics import Notes
 from muster.replica.store import missing_objects, pace, s3_store
 from muster.replica.store.pace import Pace

@@ -85,6 +85,8 @@ def draw(rng: random.Random, front_end: str) -> Plan:
     )
     if rng.random() < 0.2:
         setting = replace(setting, count=2048, shard_bytes=1100)
+    # On either side of the border: 9 are more than there ever are.
+    setting = replace(setting, gathers=rng.choice([None, None, 2, 9]))
     if rng.random() < 0.25:
         setting = replace(setting, timeout_seconds=rng.choice([10.0, 30.0, 90.0]))
     setting = _poisoned(rng, setting)

@@ -26,7 +26,7 @@ from tests.exploration.activities import Killed
 from tests.exploration.trainers import ALGORITHMS
 from tests.exploration.world import FOR_EVER, Process, World, ended_well
 
-DECIDING = ("commits/", "amendments/", "manifests/", "claims/", "initial_state", "options")
+DECIDING = ("commits/", "amendments/", "verdicts/", "manifests/", "claims/", "initial_state", "options")
 NO_QUORUM = "can no longer reach"
 SEEN = re.compile(r"round \d+ has (\d+) of at least (\d+) participants")
 
@@ -88,8 +88,9 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         applied = world.means.get(round_)
         if applied is None:
             continue
-        # A codec that loses something has rounded the mean again, but for what is exact.
-        exact = commit.exact if codec_named(world.setting.codec).loses else commit.count
+        # A codec that loses something has rounded a mean that has shards again, but for what is exact.
+        is_rounded = codec_named(world.setting.codec).loses and not commit.gathers
+        exact = commit.exact if is_rounded else commit.count
         place = commit.count - exact
         if not applied.agree(place, _mean_of(commit, given)[place:]):
             found.append(f"round {round_} is not the mean of what its commit names")

@@ -10,7 +10,17 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from muster.replica import free_memory, rendezvous
-from muster.replica.rounds import background, quorum, reduction, retention, round_context, snapshots, weighted_mean
+from muster.replica.rounds import (
+    agreement,
+    all_gather,
+    background,
+    quorum,
+    reduction,
+    retention,
+    round_context,
+    snapshots,
+    weighted_mean,
+)
 from muster.replica.store import missing_objects, pace, s3_store
 from muster.replica.store.checkpoints import Checkpoints, Contributor, State, kept_beside, usable
 from muster.replica.wire import blocks
@@ -160,7 +170,11 @@ def simulated() -> Iterator[None]:
 @contextmanager
 def scaled(setting: Setting) -> Iterator[None]:
     """The product's sizes as one schedule wants them."""
+    border = setting.gathers
     with (
+        patch.object(
+            agreement, "gathers", all_gather.gathers if border is None else lambda _, members: members <= border
+        ),
         patch.object(blocks, "SHARD_BYTES_AIM", setting.shard_bytes),
         patch.object(weighted_mean, "CONNECTIONS", max(2, setting.connections)),
         patch.object(reduction, "CONNECTIONS", max(2, setting.connections)),

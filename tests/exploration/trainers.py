@@ -71,6 +71,9 @@ ALGORITHMS: dict[str, Algorithm] = {
     "fragments": Algorithm(sync_every=4, fragments=2),
     "coded": Algorithm(sync_every=2, codec="int8", outlier_factor=4),
     "sparse": Algorithm(sync_every=2, codec="topk2-64", outlier_factor=4),
+    "sparse, delayed": Algorithm(sync_every=3, delay=1, codec="topk2-64"),
+    "sparse, eager": Algorithm(sync_every=1, eager=True, codec="topk2-64"),
+    "sparse, fragments": Algorithm(sync_every=4, fragments=2, codec="topk2-64"),
     "coded, delayed": Algorithm(sync_every=3, delay=1, codec="int4"),
     "coded, eager": Algorithm(sync_every=1, eager=True, codec="int4"),
     "coded, far": Algorithm(sync_every=2, codec="bf16", far_codec="int4"),
@@ -308,7 +311,7 @@ class _Ledger:
 
     def settles(self, round_: int, update: LocalUpdate) -> None:
         """The round is over for the process."""
-        if update.residual is None or self._before is None or not self._before.size:
+        if update.residual is None or self._before is None or not update.residual.values.size:
             return
         counted = self._counts(round_)
         if counted is not None and counted > self._rendezvous.seat.epoch:

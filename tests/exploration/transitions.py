@@ -12,6 +12,7 @@ logged: committed
 * logged: excluded
 * logged: fell-forward
 logged: joined
+logged: late-verdict
 * logged: left-out
 logged: not-swept
 logged: options
@@ -39,12 +40,15 @@ late effect: claims
 late effect: commits
 late effect: contributions
 late effect: reduced
+late effect: verdicts
 late effect: snapshots
 late effect: manifests
 * late effect finds an object
 * late effect of a process that has ended
 late effect after a successor took the rank
 an amendment is created
+* a round is gathered
+a round is gathered and amended
 a round is void
 a bit of a state is flipped
 a step is a thousand times as large

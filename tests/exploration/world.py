@@ -73,6 +73,7 @@ class Setting:
     sizes: tuple[int, ...] = (1,)
     connections: int = 1  # requests of a process at a time; 1: in a fixed order
     shard_bytes: int = 64 * 2**20  # smaller: several shards for each member
+    gathers: int | None = None  # rounds of up to so many members have no shards; None: as their bytes say
     poisoned: tuple[str, ...] = ()  # what is created below these keys is damaged
     poisoned_at: int = 5000  # the byte that is damaged
     declines: tuple[int, int] | None = None  # rank and round of the one pseudo-gradient that has a NaN
@@ -601,6 +602,7 @@ class World:
             self.seen["an amendment is created"] += 1
             amendment = Commit.from_json(self.store.written[key], key)
             self.seen["a round is void"] += amendment.void
+            self.seen["a round is gathered and amended"] += amendment.gathers
             self._judge_late(amendment)
             self._judge_members(amendment)
         if key.startswith(NOTICES):
@@ -627,6 +629,7 @@ class World:
 
     def _judge_commit(self, commit: Commit, looks: ClaimLooks) -> None:
         round_ = commit.round
+        self.seen["a round is gathered"] += commit.gathers
         if commit.absent:
             self.seen["a round is committed without an expected rank"] += 1
             self._judge_absent(commit)

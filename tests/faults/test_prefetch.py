@@ -13,9 +13,10 @@ from muster.replica.codecs import FP32
 from muster.replica.group.board import InnerGroup
 from muster.replica.parts.cut import Cut
 from muster.replica.recovery import prefetch
-from muster.replica.rounds import snapshots
+from muster.replica.rounds import agreement, snapshots
 from muster.replica.rounds.commit_store import read_commit
-from muster.replica.rounds.reduced_shards import ReducedShards, shards_of
+from muster.replica.rounds.reduced_shards import shards_of
+from muster.replica.rounds.round_mean import ranges_read
 from muster.replica.rounds.snapshots import Snapshots, read_manifest
 from muster.replica.store.transport import StoreDeniedError, StoreUnavailableError
 from muster.replica.wire import blocks, rendezvous_keys
@@ -214,11 +215,23 @@ def test_the_processes_of_a_replica_read_what_each_will_hold(tmp_path: Path, cap
         assert commit is not None
         cut = Cut(run.count, FP32, 1, rank, size)
         held.append(Snapshots(process.context, cut, manifest.layout).load(manifest).parameters.tobytes())
-        for wanted in ReducedShards(process.context, commit).ranges(rank, size):
-            assert b"".join(map(bytes, process.ahead.stream(wanted.key, wanted.start, wanted.stop)))
+        wanted = list(ranges_read(process.context, commit, rank, size))
+        assert all(any(process.ahead.stream(one.key, one.start, one.stop)) for one in wanted)
         assert process.store.read_keys[before:] == []
         process.prefetch.close()
     assert b"".join(held) == replace(run, rounds=2).replayed_by_hand()
+
+
+def test_a_round_without_shards_is_replayed_from_contributions_that_were_read_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(agreement, "gathers", lambda *_: True)
+    run = trained(tmp_path, rounds=3)
+    process = Recovering(run, 1)
+    read_ahead(process, caplog)
+    before = len(process.store.read_keys)
+    assert parameters_of(process.join()) == run.replayed_by_hand()
+    assert process.store.read_keys[before:] == []
 
 
 def test_a_model_that_does_not_fit_beside_itself_is_read_as_without_a_prefetch(

@@ -276,9 +276,9 @@ def test_a_contribution_to_a_round_that_is_gone_before_its_sender_looks_leaves_n
             world.start(rank)
         bring_before(world, late, f"create {rendezvous_keys.contribution(3, 0, 1)}")
         go_on(world, lambda: world.store.exists(rendezvous_keys.commit(3)), holding=(late,))
-        reduced = of_round(rendezvous_keys.REDUCED, 3)
+        given = of_round(rendezvous_keys.CONTRIBUTIONS, 3)
         bring_before(world, late, f"read {rendezvous_keys.commit(3)}")
-        go_on(world, lambda: any(is_like(key, reduced) for key in world.store.deleted), holding=(late,))
+        go_on(world, lambda: any(is_like(key, given) for key in world.store.deleted), holding=(late,))
     assert late.error is None
     assert world.seen["logged: fell-forward"]
 

@@ -20,7 +20,7 @@ from muster.replica.store.transport import ObjectRange, Store
 from muster.replica.wire import rendezvous_keys
 from tests.support.peers import Faults, FaultyStore, Run, gradient_of
 
-DATA = (rendezvous_keys.SNAPSHOTS, rendezvous_keys.REDUCED)
+DATA = (rendezvous_keys.SNAPSHOTS, rendezvous_keys.REDUCED, rendezvous_keys.CONTRIBUTIONS)
 
 
 def _same(_: str, body: bytes) -> bytes:

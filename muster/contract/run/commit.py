@@ -183,6 +183,10 @@ class Commit(StoredDocument):
         le=SHARDS_MAX,
         description="into how many shards the mean is divided; None: by an older rule",
     )
+    # A version that does not know it makes shards of these rounds when it replays them, in all replicas alike.
+    gathers: bool = Field(
+        default=False, description="whether each replica averages the contributions itself; else they share the work"
+    )
     pace: Pace | None = Field(default=None, description="of the last rounds; None: not known")
     last: int | None = Field(
         default=None, ge=0, description="the rank whose contribution came last of the members'; None: not known"

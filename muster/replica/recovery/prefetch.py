@@ -2,8 +2,8 @@
 
 It begins as soon as the rendezvous is known, so that the bytes arrive while the user's code is imported, and ends when
 the state is loaded. What it reads is chosen by the functions that choose what is loaded (`newest_snapshot`,
-`read_commit`, and the ranges of both kinds of shards). What it has read lies by key in `ReadAhead`: the recovery looks,
-chooses, reads and checks as if there were no prefetch, and finds the bytes there if they are the ones that it wants. So
+`read_commit`, and the ranges of a snapshot and of a round). What it has read lies by key in `ReadAhead`: the recovery
+looks, chooses, reads and checks as if there were no prefetch, and finds the bytes there if they are those it wants. So
 nothing that was read ahead is used unless the run needs it now, and no failure here is a failure of the process.
 
 Each process of a group reads what it will hold, so no byte is read twice on an instance.
@@ -20,9 +20,9 @@ from muster.replica.codecs import codec_named
 from muster.replica.parts.cut import Cut
 from muster.replica.replica_errors import StoppedError
 from muster.replica.rounds.commit_store import read_commit
-from muster.replica.rounds.reduced_shards import ReducedShards
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.round_history import newest_snapshot
+from muster.replica.rounds.round_mean import ranges_read
 from muster.replica.rounds.run_options import stored_options
 from muster.replica.rounds.snapshots import Snapshots, read_manifest, rounds_with_snapshots
 from muster.replica.store.read_ahead import ByteRange, ReadAhead
@@ -118,7 +118,7 @@ class Prefetch:
             self._fetch(newest)
             # Over several places the means have other bytes, and each place has copies of them.
             is_read = not commit.void and context.places is None
-            newest = list(ReducedShards(context, commit).ranges(group.rank, group.size)) if is_read else []
+            newest = list(ranges_read(context, commit, group.rank, group.size)) if is_read else []
 
     def _fetch(self, ranges: Iterable[ByteRange]) -> None:
         """Begin to read them, as room becomes free.

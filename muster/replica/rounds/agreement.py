@@ -14,6 +14,7 @@ from muster.contract.run.round_values import DEFAULT_UNIT
 from muster.contract.run.time_use import RoundTimes, TimeUse, time_use
 from muster.contract.run.training_pace import pace_of
 from muster.replica.replica_errors import DivergedError, RendezvousError, StoppedError
+from muster.replica.rounds.all_gather import gathers
 from muster.replica.rounds.claims import Claim, Holder, announced, check_claim, newer_holder, succeed_claim
 from muster.replica.rounds.commit_store import read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution, Received, Unusable, judge, read_contribution
@@ -365,6 +366,7 @@ class Agreement:
             state=self._tally.confirmed_state,
             fragments=self._context.fragments,
             shards=shards_for(self._blocks, members),
+            gathers=self._context.places is None and gathers(self._blocks, len(members)),
             unit=expected.unit or (DEFAULT_UNIT if previous is None else previous.unit),
             expected_rounds=expected.rounds or (None if previous is None else previous.expected_rounds),
             # Creation times are in whole seconds: of the same second, the one that was found later came later.

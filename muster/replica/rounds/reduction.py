@@ -1,4 +1,4 @@
-"""Reduce and gather: from a commit to the weighted mean, with the same bytes on every replica."""
+"""Reduce and gather: the members make shards of the mean, each of them some, and all replicas read the others'."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from threading import Lock
 from muster.contract.run.commit import Commit, Exclusion, Member
 from muster.replica.codecs.base import Payload
 from muster.replica.free_memory import pages
-from muster.replica.parts.link import by_first, each
 from muster.replica.replica_errors import RoundGoneError
-from muster.replica.rounds.commit_store import amended, read_commit, write_commit
+from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.reduced_shards import Look, ReducedShards, Sink
 from muster.replica.rounds.round_context import Polling, RoundContext, log
@@ -30,74 +29,6 @@ TAKEOVER_FLOOR_SECONDS = 1.0
 MADE_AT_ONCE = 4
 # A listing shows the shards of so many rounds, 1,000 a request.
 LISTED_ROUNDS = 100
-
-
-def reduced_mean(
-    context: RoundContext, commit: Commit, mine: Contribution | None, polling: Polling
-) -> tuple[Commit, Floats]:
-    """The weighted mean of a committed round, and the commit (or its last amendment) that it belongs to.
-
-    Of the mean this process gets the elements that it holds. They lie in one of the context's buffers and are valid
-    until the next round's are computed. All processes of the replica get theirs of the same revision, or none does.
-
-    A member computes its own shards, then those whose owner is late. A process that is not a member (it replays the
-    round) computes shards only if all members are late. After the time-out it computes whatever is missing.
-
-    The mean is zero if too few members have usable data.
-
-    Raises:
-        StoppedError, RendezvousError
-    """
-    own = mine
-    while True:
-        reduction = _reduction(context, commit, mine, own)
-        if commit.void:
-            log.warning("round=%d event=void revision=%d", commit.round, commit.revision)
-            reduction.mean[...] = 0
-            return commit, reduction.mean
-        answers = each(context.link, partial(_rejected_by, reduction, polling))
-        rejected, late = next((answer for answer in answers if any(answer)), ((), ()))
-        if not rejected and not late:
-            return commit, reduction.mean
-        for item in rejected:
-            log.warning("round=%d event=excluded rank=%d reason=%r", commit.round, item.rank, item.reason)
-        if late:
-            log.warning("round=%d event=late ranks=%s", commit.round, late)
-        amendment = amended(commit, rejected, context.quorum.min_participants, late)
-        commit = by_first(context.link, partial(_amend, context, amendment))
-        # The mean takes the place of the values.
-        own = None
-
-
-def _reduction(context: RoundContext, commit: Commit, mine: Contribution | None, own: Contribution | None) -> Reduction:
-    made: Reduction = (context.places.reduction if context.places else Reduction)(context, commit, mine, own)
-    return made
-
-
-def _rejected_by(reduction: Reduction, polling: Polling) -> tuple[tuple[Exclusion, ...], tuple[int, ...]]:
-    """The members whose data are unusable, and those whose data are late; none if this process has what it needs of
-    the mean."""
-    try:
-        reduction.gather(polling)
-    except Rejection as answer:
-        return answer.rejected, answer.late
-    return (), ()
-
-
-def _amend(context: RoundContext, amendment: Commit) -> Commit:
-    """The next revision: the stored one, or this one.
-
-    Raises:
-        RoundGoneError: the next round is committed without it. So all shards of the former revision were stored once,
-            were applied, and are deleted: what this process has found unusable is not needed any more.
-    """
-    round_ = amendment.round
-    if context.store.exists(rendezvous_keys.commit(round_ + 1)):
-        stored = read_commit(context, round_, amendment.revision)
-        if stored is None:
-            raise RoundGoneError(round_)
-        return stored
-    return write_commit(context, amendment) or amendment
 
 
 class Reduction:
@@ -156,6 +87,13 @@ class Reduction:
             missing = self._help(missing, timed_out=polling.left_seconds <= 0)
             if missing:
                 polling.rest()
+
+    def settled(self, rejected: tuple[Exclusion, ...], polling: Polling) -> tuple[Exclusion, ...] | None:  # noqa: ARG002 - where contributions are gathered
+        """What all replicas take for unusable, given what this one has found: shards say it, so it is the same.
+
+        None: this process must read its own contribution as well, before anyone can know.
+        """
+        return rejected
 
     def _begin(self, own: list[int]) -> list[int]:
         """Make what is this process's part of these shards; returns those that are made."""

@@ -7,6 +7,7 @@
 | wait | for whom the last commit expects, and newer claims; a quorum for a grace window at most | `quorum`, `grace` |
 | agree | the first commit that is created (If-None-Match) names the members: all obey it | `agreement` |
 | reduce | members make their shards of the weighted mean, all read the others': the same bytes | `reduction` |
+| or gather | of sparse contributions, if they are not many, all read all: the same mean | `all_gather` |
 | apply | the same outer step everywhere; members store a snapshot now and then | `replicated_state` |
 | next | who was left out catches up, and renews its claim: the round after expects it | `seat` |
 
@@ -28,9 +29,9 @@ from muster.replica.rounds.agreement import Agreement
 from muster.replica.rounds.commit_store import read_commit, read_last_revision
 from muster.replica.rounds.contribution import Contribution, contribute, look, make_contribution
 from muster.replica.rounds.exchange import Exchange, Judge, LocalUpdate
-from muster.replica.rounds.reduction import reduced_mean
 from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import Polling, RoundContext, log
+from muster.replica.rounds.round_mean import reduced_mean
 from muster.replica.rounds.seat import Seat
 from muster.replica.rounds.seen_rounds import SeenRounds
 from muster.replica.statistics.statistics import Statistics

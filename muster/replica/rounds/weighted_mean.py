@@ -8,11 +8,12 @@ from itertools import chain
 
 import numpy as np
 
-from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.contract.run.commit import HOME, Commit, Exclusion, Member
 from muster.replica.kernel.calls import ONE
 from muster.replica.replica_errors import RoundGoneError
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.round_context import RoundContext
+from muster.replica.store.read_ahead import ByteRange, ReadAhead
 from muster.replica.store.transport import ObjectMissingError, Store
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import CodecError, Floats, byte_range
@@ -74,15 +75,17 @@ class Term:
 
 def contributions(context: RoundContext, commit: Commit, blocks: Blocks) -> tuple[Term, ...]:
     """The contributions of the members, which are cut into `blocks`."""
+    # Nothing is read ahead of rounds over several places.
+    ahead = None if context.places else context.ahead
 
     def term(member: Member) -> Term:
         objects = values_of(context, commit.round, member, blocks)
 
         def records(rest: range) -> Iterator[memoryview]:
             return chain.from_iterable(
-                stored_records(store, blocks, key, held, both)
+                stored_records(ahead or store, blocks, key, held, both)
                 for store, key, held in objects
-                if (both := _both(held, rest))
+                if (both := in_both(held, rest))
             )
 
         key = rendezvous_keys.contribution(commit.round, member.rank, member.epoch)
@@ -96,15 +99,22 @@ def values_of(context: RoundContext, round_: int, member: Member, blocks: Blocks
     key, number = rendezvous_keys.contribution(round_, member.rank, member.epoch), member.objects
     if number is None:
         return [(context.store, key, range(blocks.number))]
+    store = context.store if member.place == HOME else context.values
     parts = ((part, blocks.shard(part, number)) for part in range(number))
-    return [(context.values, rendezvous_keys.contribution_part(key, part), held) for part, held in parts if held]
+    return [(store, rendezvous_keys.contribution_part(key, part), held) for part, held in parts if held]
 
 
-def stored_records(store: Store, blocks: Blocks, key: str, held: range, which: range) -> Iterator[memoryview]:
+def stored_records(
+    store: Store | ReadAhead, blocks: Blocks, key: str, held: range, which: range
+) -> Iterator[memoryview]:
     """The records of `which` in the object `key`, which has those of `held`."""
-    start, stop = byte_range(blocks, range(which.start - held.start, which.stop - held.start))
-    size = blocks.stream_bytes
-    return store.stream(key, start, stop, sizes=(size, size))
+    wanted, size = records_range(blocks, key, held, which), blocks.stream_bytes
+    return store.stream(key, wanted.start, wanted.stop, sizes=(size, size))
+
+
+def records_range(blocks: Blocks, key: str, held: range, which: range) -> ByteRange:
+    """Where the records of `which` lie in the object `key`, which has those of `held`."""
+    return ByteRange(key, *byte_range(blocks, range(which.start - held.start, which.stop - held.start)))
 
 
 class WeightedMean:
@@ -230,7 +240,7 @@ class WeightedMean:
         key, mine = term.key, self._mine
         if term.computed is not None:
             return term.computed
-        if mine is not None and mine.key == key and _both(mine.which, self._which) == self._which:
+        if mine is not None and mine.key == key and in_both(mine.which, self._which) == self._which:
             return mine
 
         def open_at(rest: range) -> ByteStream:
@@ -261,5 +271,6 @@ def regrouped(mean: WeightedMean, blocks: Blocks) -> Iterator[tuple[range, Float
         filled -= size
 
 
-def _both(one: range, other: range) -> range:
+def in_both(one: range, other: range) -> range:
+    """The blocks of both; none if it is false."""
     return range(max(one.start, other.start), min(one.stop, other.stop))

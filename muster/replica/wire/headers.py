@@ -72,6 +72,15 @@ class ReducedHeader(StoredDocument):
     late: tuple[str, ...] = Field(default=(), max_length=32, description="places whose values have not come in time")
 
 
+class Verdict(StoredDocument):
+    """Which of the contributions that it is about are unusable, as the first process found that has read them."""
+
+    run: str
+    round: Round
+    revision: int = Field(ge=0)
+    rejected: tuple[Exclusion, ...] = ()
+
+
 class InitialStateSource(StoredDocument):
     """The process that uploads the initial state."""
 

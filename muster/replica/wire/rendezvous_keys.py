@@ -81,6 +81,11 @@ def reduced(round_: int, revision: int, shard: int) -> str:
     return f"{reduced_of(shard)}{round_:08d}-{revision:03d}"
 
 
+def verdict(round_: int, revision: int, part: int) -> str:
+    """Whether the contributions of a round that has no shards of its mean can be used: part 0 or 1 of them."""
+    return f"verdicts/{part}/{round_:08d}-{revision:03d}.json"
+
+
 def snapshots_of(shard: int) -> str:
     """One shard of all snapshots."""
     return f"{SNAPSHOTS}{shard:05d}/"

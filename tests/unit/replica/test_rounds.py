@@ -21,10 +21,10 @@ from muster.replica.rounds.background import Background
 from muster.replica.rounds.claims import claim_rank
 from muster.replica.rounds.contribution import make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
-from muster.replica.rounds.reduction import reduced_mean
 from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.rounds.round_context import Stops
 from muster.replica.rounds.round_history import last_committed
+from muster.replica.rounds.round_mean import reduced_mean
 from muster.replica.statistics.statistics import Notes
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Floats

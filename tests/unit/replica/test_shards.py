@@ -21,10 +21,11 @@ from muster.replica.rounds.claims import Claim
 from muster.replica.rounds.contribution import make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.reduced_shards import ReducedShards, shards_for
-from muster.replica.rounds.reduction import Reduction, reduced_mean
+from muster.replica.rounds.reduction import Reduction
 from muster.replica.rounds.retention import Keeper, horizon
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.round_history import newest_snapshot
+from muster.replica.rounds.round_mean import reduced_mean
 from muster.replica.rounds.snapshots import Snapshots, read_manifest
 from muster.replica.rounds.weighted_mean import WeightedMean
 from muster.replica.statistics.statistics import Notes
