@@ -18,6 +18,7 @@ from muster.options.forecast.contract.round_time import (
     Exchange,
     Stage,
     Way,
+    gathers,
     round_seconds,
     shards_of_mean,
     stages,
@@ -25,6 +26,7 @@ from muster.options.forecast.contract.round_time import (
 from muster.options.forecast.contract.utilisation import SYNC_EVERY_MAX, phase, proposal
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.codecs import codec_named
+from muster.replica.rounds import all_gather
 from muster.replica.wire.blocks import Blocks
 
 MIB = 2**20
@@ -53,6 +55,13 @@ def test_a_mean_has_the_shards_of_the_replicas() -> None:
             blocks = Blocks(count)
             found = shards_of_mean(blocks.number * blocks.record_bytes, members)
             assert min(found, blocks.number // members * members or found) == blocks.shards_of_mean(members)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_contributions_are_gathered_where_the_replicas_gather_them(codec: str) -> None:
+    blocks = Blocks(5_000_000, codec_named(codec))
+    for members in (1, 2, 3, 8, 16, 24, 32, 64):
+        assert gathers(Exchange(5_000_000, members, codec)) == all_gather.gathers(blocks, members), members
 
 
 def test_settings_are_those_of_the_algorithm() -> None:

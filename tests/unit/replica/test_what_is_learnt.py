@@ -112,6 +112,36 @@ def trained(run: Run, algorithm: Algorithm, step: Any, rounds: int = 3) -> list[
     return [replicas[rank] for rank in range(run.replicas)]
 
 
+def test_sparse_rounds_are_those_of_sparseloco(tmp_path: Path) -> None:
+    """Against the paper's update (arXiv 2508.15706): e = 0.95 e + Δ; what is sent leaves e; θ -= the mean of it."""
+    count, codec, kept = COUNT - STATISTICS, codec_named("topk2-16"), 16
+
+    def step(rank: int, round_: int) -> Floats:
+        made = np.random.default_rng((rank, round_)).standard_normal(COUNT).astype(np.float32)
+        made[-STATISTICS:] = 0
+        return made
+
+    algorithm = Algorithm(learning_rate=1.0, momentum=0.0, codec=codec.name, feedback_decay=0.95)
+    replicas = trained(Run(tmp_path, replicas=3, min_participants=3), algorithm, step)
+    theta, lost = np.zeros(count, np.float32), np.zeros((3, count), np.float32)
+    for round_ in (1, 2, 3):
+        mean = np.zeros(count)
+        for rank in range(3):
+            lost[rank] = np.float32(0.95) * lost[rank] - step(rank, round_)[:count]
+            chunk = np.zeros((1, 4096), np.float32)
+            largest = np.argsort(-np.abs(lost[rank]), kind="stable")[:kept]
+            chunk[0, largest] = lost[rank, largest]
+            coded = np.zeros((1, codec.payload_bytes(4096)), np.uint8)
+            codec.encode(chunk, coded, None)
+            codec.decode(coded, chunk)
+            lost[rank] -= chunk[0, :count]
+            mean += chunk[0, :count] / 3
+        theta -= mean.astype(np.float32)
+    for rank, replica in enumerate(replicas):
+        np.testing.assert_allclose(replica.values[:count], theta, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(replica.residual[:count], lost[rank], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_variances_are_averaged_and_stay_positive(tmp_path: Path, codec: str) -> None:
     scales = np.logspace(-12, 4, STATISTICS).astype(np.float32)  # far apart, as those of layers are

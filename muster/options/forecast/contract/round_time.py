@@ -156,6 +156,21 @@ def reduce_and_gather(exchange: Exchange) -> list[Stage]:
     return [*agreement(exchange), makes, reads]
 
 
+def gathers(exchange: Exchange) -> bool:
+    """Whether each replica averages all contributions itself, as it moves fewer bytes so (`all_gather.gathers`)."""
+    number, given, mean = exchange.replicas, exchange.given, exchange.mean
+    return mean != given and given * number * max(2, number) < given * (2 * number - 1) + mean * number
+
+
+def gather_all(exchange: Exchange) -> list[Stage]:
+    """Each replica reads all contributions, averages them, and looks whether all others can use them, too."""
+    others = exchange.replicas - 1
+    work = exchange.plain * others / exchange.threads / rates(exchange.codec).decode
+    requests = others * shards_of_mean(exchange.given, exchange.replicas)
+    reads = Stage("read the contributions", 1, 0, exchange.given * others, max(1, requests), work)
+    return [*agreement(exchange), reads, Stage("agree that they can be used", 1 + _LOOKS_IN_VAIN, requests=2)]
+
+
 def over_places(exchange: Exchange) -> list[Stage]:
     """Each place sends its sum home and reads the mean there, once; in the place, replicas share both."""
     number, home = sum(map(bool, exchange.places)), exchange.places[0]
@@ -178,7 +193,8 @@ def over_places(exchange: Exchange) -> list[Stage]:
 
 def stages(exchange: Exchange) -> list[Stage]:
     """Those of a round, in their order."""
-    topology = over_places if len(exchange.places) > 1 else reduce_and_gather
+    topology = gather_all if gathers(exchange) else reduce_and_gather
+    topology = over_places if len(exchange.places) > 1 else topology
     return [*topology(exchange), Stage("apply", 0, before=exchange.plain / (_APPLIED * exchange.threads))]
 
 
