@@ -88,8 +88,9 @@ def _wrong_rounds(world: World, commits: dict[int, Commit]) -> list[str]:
         applied = world.means.get(round_)
         if applied is None:
             continue
-        # A codec that loses something has rounded a mean that has shards again, but for what is exact.
+        # A codec that loses something has rounded a mean that has shards again, but for what is exact; RDA scales it.
         is_rounded = codec_named(world.setting.codec).loses and not commit.gathers
+        is_rounded = is_rounded or ALGORITHMS[world.setting.algorithm].is_radial
         exact = commit.exact if is_rounded else commit.count
         place = commit.count - exact
         if not applied.agree(place, _mean_of(commit, given)[place:]):
