@@ -51,7 +51,8 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
     """The run's headline above a table of its replicas, no larger than a terminal of this size; None: of any height."""
     findings = [finding.words for finding in status.findings[-_FINDINGS_SHOWN:]]
     replicas, seats = shown_replicas(status), _seat_lines(status)
-    frame = _FRAME_LINES + len(status.remarks) + len(findings) + (status.recipe is not None) + len(seats)
+    told = (status.recipe is not None) + (status.forecast is not None)
+    frame = _FRAME_LINES + len(status.remarks) + len(findings) + len(seats) + told
     limit = len(replicas) if height is None else max(3, height - frame)
     rows, others = select([ReplicaLine.of(replica, status.state) for replica in replicas], limit)
     names = dict.fromkeys(name for replica in status.replicas for name in replica.values)
