@@ -62,7 +62,8 @@ class Learner:
 
     def step(self) -> float:
         """One step; the loss before it, of this process's rows."""
-        self.model.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
         loss = self.model.loss(*own_rows(self.data.batch(self.settings.batch_size), self._group))
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)

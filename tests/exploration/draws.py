@@ -85,8 +85,9 @@ def draw(rng: random.Random, front_end: str) -> Plan:
     )
     if rng.random() < 0.2:
         setting = replace(setting, count=2048, shard_bytes=1100)
-    # On either side of the border: 9 are more than there ever are.
-    setting = replace(setting, gathers=rng.choice([None, None, 2, 9]))
+    # On either side of the border: 9 are more than there ever are. Not drawn: a seed's other choices stay what they were.
+    border = (None, None, 2, 9)[(setting.rounds + setting.connections + setting.min_participants) % 4]
+    setting = replace(setting, gathers=border)
     if rng.random() < 0.25:
         setting = replace(setting, timeout_seconds=rng.choice([10.0, 30.0, 90.0]))
     setting = _poisoned(rng, setting)

@@ -137,8 +137,9 @@ class Judge:
         world = self._world
         if world.scenario.cap is None:
             return
-        # Nobody can count a job of whose creation SageMaker has said that it failed.
-        living = {life.run for life in world.lives.jobs.values() if life.ended is None and not life.came_late}
+        # Nobody can count a job of whose creation SageMaker has said that it failed, and nobody waits for a silent place.
+        jobs = [life for life in world.lives.jobs.values() if life.ended is None and not life.came_late]
+        living = {life.run for life in jobs if world.places is None or not self._is_left(life)}
         # A run that is being stopped leaves the queue once its jobs have ended, as far as SageMaker lists them.
         running = [run for run in living if world.executions[run].ended is None and self.fence(run) is None]
         plans = [plan for run in running if (plan := self.plan(run))]

@@ -34,7 +34,8 @@ def test_a_finished_replica_leaves_the_runs_model_and_a_manifest(containers: For
     measured = [line for line in lines if line.startswith("utilisation=")]
     rates = [line for line in lines if line.startswith("samples_per_second=")]
     # The first round began with the launch: it says nothing about the pace.
-    assert (len(measured), len(rates), len(lines)) == (3, 2, 8)
+    updates = [line for line in lines if line.startswith("update_norm=")]
+    assert (len(measured), len(rates), len(updates), len(lines)) == (3, 2, 3, 11)
     assert "run_samples_per_second=" in rates[0]
     manifest = containers.manifest()
     assert manifest.checkpoint_s3_bucket == (containers.meeting_place / "output" / "model").as_uri()
@@ -44,6 +45,7 @@ def test_a_finished_replica_leaves_the_runs_model_and_a_manifest(containers: For
         "round": 3.0,
         "loss": pytest.approx(1 / 3),
         "utilisation": pytest.approx(last, rel=1e-4),
+        "update_norm": pytest.approx(float(updates[-1].partition("=")[2]), rel=1e-4),
     }
     weights = containers.weights()
     assert manifest.checksum == hashlib.sha256(weights.tobytes()).hexdigest()
