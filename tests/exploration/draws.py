@@ -85,7 +85,8 @@ def draw(rng: random.Random, front_end: str) -> Plan:
     )
     if rng.random() < 0.2:
         setting = replace(setting, count=2048, shard_bytes=1100)
-    # On either side of the border: 9 are more than there ever are. Not drawn: a seed's other choices stay what they were.
+    # On either side of the border: 9 are more than there ever are. Not drawn, so that a seed's choices stay what they
+    # were.
     border = (None, None, 2, 9)[(setting.rounds + setting.connections + setting.min_participants) % 4]
     setting = replace(setting, gathers=border)
     if rng.random() < 0.25:

@@ -137,7 +137,7 @@ class Judge:
         world = self._world
         if world.scenario.cap is None:
             return
-        # Nobody can count a job of whose creation SageMaker has said that it failed, and nobody waits for a silent place.
+        # Nobody can count a job of whose creation SageMaker has said that it failed, nor waits for a silent place.
         jobs = [life for life in world.lives.jobs.values() if life.ended is None and not life.came_late]
         living = {life.run for life in jobs if world.places is None or not self._is_left(life)}
         # A run that is being stopped leaves the queue once its jobs have ended, as far as SageMaker lists them.
