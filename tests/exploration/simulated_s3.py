@@ -241,8 +241,10 @@ class Wire:
             after = page[-1]
 
     def delete(self, paths: Sequence[str]) -> None:
-        # Not atomic: the process may die in between.
+        # Not atomic: the process may die in between. In truth one request has them all, so a second try has less to do.
         for path in paths:
+            if path not in self._bucket.objects:
+                continue
             self._request(f"delete {path}")
             if self._world.fault(self._process, ("503",)) is not None:
                 raise GenericError(SLOW_DOWN)

@@ -44,10 +44,19 @@ class MissingObjects:
         except PermissionDeniedError:
             if self._is_trusted() or not self._may_exist(path):
                 raise FileNotFoundError(path) from None
-            # It is there now: a peer may have written it since the request.
-            answer = request()
+            answer = self._again(path, request)
         self._has_read = True
         return answer
+
+    def _again(self, path: str, request: Callable[[], T]) -> T:
+        """Ask again for an object that a listing shows: a peer may have written it since the request. It may be gone by
+        now, if this process was held up."""
+        try:
+            return request()
+        except PermissionDeniedError:
+            if self._may_exist(path):
+                raise
+            raise FileNotFoundError(path) from None
 
     def _is_trusted(self) -> bool:
         return self._has_read and time.monotonic() < self._looked_at + TRUST_SECONDS
