@@ -30,6 +30,7 @@ from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import HEADER_BYTES, Floats
 from tests.support.data_position import DataPosition
 from tests.support.peers import (
+    PATIENT_SECONDS,
     RUN,
     Faults,
     FaultyStore,
@@ -220,11 +221,9 @@ def test_a_tie_between_bits_ends_all_and_their_reruns_load_the_runs(tmp_path: Pa
         assert isinstance(error, RendezvousError)
         assert "Round 3 can no longer reach 1 participants (rank 0: its parameters before the round" in str(error)
 
-    def after_both_claims(_: int) -> None:
-        # Of a former process the contribution stays, until a new one claims the rank.
-        wait_until("the claims", lambda: all((run.root / rendezvous_keys.claim(rank, 2)).exists() for rank in range(2)))
-
-    again = [run.start(rank, attempt=2, before_step=after_both_claims) for rank in range(2)]
+    # Of a former process the contribution stays, until a new one claims the rank.
+    both = threading.Barrier(2)
+    again = [run.start(rank, attempt=2, before_step=lambda _: both.wait(PATIENT_SECONDS)) for rank in range(2)]
     with all_ended(again):
         assert {peer.parameters() for peer in again} == {run.replayed_by_hand()}
 
