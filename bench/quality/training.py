@@ -15,11 +15,12 @@ import torch
 from examples.char_gpt.dataset import Windows, load, shard
 from examples.char_gpt.learning import Learner, Settings
 from muster.replica.algorithms.algorithm import Algorithm, norm_of
-from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov
+from muster.replica.algorithms.outer_optimizer import GlobalState
 from muster.replica.algorithms.radial import block_squares, straighten
 from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec
 from muster.replica.kernel.calls import ONE
+from muster.replica.parts.cut import Cut
 from muster.replica.rounds.error_feedback import Residual
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Encoding, Floats, Records, encode_records
@@ -129,7 +130,7 @@ def _learner(setting: Setting, text: torch.Tensor, held_out: torch.Tensor, rank:
 def _train_together(setting: Setting, learners: Sequence[Learner]) -> None:
     """The rounds of a run in which every replica takes part in each."""
     start = _flat(learners[0])
-    algorithm = setting.algorithm
+    algorithm, cut = setting.algorithm, Cut(start.size)
     outer, state = algorithm.outer, GlobalState(0, start, np.zeros_like(start))
     codec = codec_named(setting.codec)
     feedback = [_Sender(codec, start.size, setting.feedback_decay) for _ in learners]
@@ -150,16 +151,9 @@ def _train_together(setting: Setting, learners: Sequence[Learner]) -> None:
             mean = _recoded(rendezvous_keys.reduced(state.round + 1, 0, 0), mean, codec)
         if algorithm.is_radial and (length := _norm(mean)):
             mean *= np.float32(np.mean(norms) / length)
-        _advance(outer, state, mean, setting.restart_rounds)
+        outer.apply(state, mean, cut)
     for learner in learners:
         _write(learner, state.parameters)
-
-
-def _advance(outer: Nesterov, state: GlobalState, mean: Floats, restart_rounds: int) -> None:
-    if restart_rounds and state.round % restart_rounds == 0:
-        state.momentum[...] = 0
-    outer.at(state.round).step(state.parameters, state.momentum, mean)
-    state.round += 1
 
 
 class _Sender:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 
 from muster.contract.run.commit import Member
+from muster.replica.algorithms.algorithm import norm_of
+from muster.replica.parts.link import Link
 from muster.replica.wire.binary_format import Floats
 
 
@@ -27,6 +30,12 @@ def mean_norm(members: Iterable[Member]) -> float:
     known = [(member.weight, member.norm) for member in members if member.norm is not None]
     total = math.fsum(weight for weight, _ in known)
     return math.fsum(weight * norm for weight, norm in known) / total if total else 0.0
+
+
+def norm_of_all(link: Link, values: Floats, elements: int) -> float:
+    """The norm of what all processes of a replica hold, in whole blocks of `elements`; all of them call this."""
+    own = list(block_squares(values, elements))
+    return norm_of(chain.from_iterable(link.gather(own)))
 
 
 def block_squares(values: Floats, elements: int) -> Iterator[float]:

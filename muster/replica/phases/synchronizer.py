@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed, norm_of
-from muster.replica.algorithms.radial import block_squares, straighten
+from muster.replica.algorithms.algorithm import Action, Algorithm, eager_estimate, mixed
+from muster.replica.algorithms.radial import norm_of_all, straighten
 from muster.replica.codecs import codec_named
 from muster.replica.parts.packing import WHOLE, Packing
 from muster.replica.phases.early_giving import EarlyGiving
@@ -397,9 +396,8 @@ class Synchronizer:
             return None
         cut = self._packing.cut
         gradient = gradient[: cut.parameters_in(part)]
-        own = list(block_squares(gradient, cut.blocks(part).elements)), gradient.size
-        squares, sizes = zip(*self._rounds.context.link.gather(own), strict=True)
-        norm = norm_of(chain.from_iterable(squares))
+        blocks = cut.blocks(part)
+        norm = norm_of_all(self._rounds.context.link, gradient, blocks.elements)
         # What is not finite is declined when it is encoded.
         if not math.isfinite(norm):
             return None
@@ -409,7 +407,8 @@ class Synchronizer:
             norm = largest
         if not is_radial:
             return None
-        straighten(gradient, norm, sum(sizes))
+        whole = slice(*part.indices(cut.count)[:2])
+        straighten(gradient, norm, blocks.count - exact_in(cut.count, cut.exact, whole))
         return norm
 
     def _exchanged(self) -> Exchange | None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
 from muster.contract.run.commit import Commit
-from muster.replica.algorithms.algorithm import norm_of
 from muster.replica.algorithms.outer_optimizer import GlobalState, Nesterov
-from muster.replica.algorithms.radial import block_squares, mean_norm
+from muster.replica.algorithms.radial import mean_norm, norm_of_all
 from muster.replica.parts.link import by_first
 from muster.replica.parts.packing import Packing
 from muster.replica.replica_errors import RendezvousError
@@ -85,9 +83,8 @@ class ReplicatedState(Trained):
         cut = self.packing.cut
         part = cut.fragment_of(self.state.round + 1)
         mean = exchange.mean[: cut.parameters_in(part)]
-        own = list(block_squares(mean, cut.blocks(part).elements))
-        squares = self.snapshots.context.link.gather(own)
-        length, norm = norm_of(chain.from_iterable(squares)), mean_norm(exchange.commit.members)
+        length = norm_of_all(self.snapshots.context.link, mean, cut.blocks(part).elements)
+        norm = mean_norm(exchange.commit.members)
         if length and norm:
             mean *= np.float32(norm / length)
 
