@@ -8,6 +8,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.run_cost import (
     Rented,
     billed_usd,
+    egress_usd,
     end_mark,
     held_instances,
     instance_seconds,
@@ -16,6 +17,7 @@ from muster.contract.run.run_cost import (
 )
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.described_job import described
+from muster.control.round_notes import newest_commit
 from muster.control.runtime import clock
 
 
@@ -56,7 +58,9 @@ def reached_ceiling(run: ActiveRun, end_mark_to_come: str | None = None) -> str 
     marks = run.documents.store.listed(run.documents.layout.spent)
     if end_mark_to_come is not None:
         marks.append((end_mark_to_come, now))
-    spent = spent_usd(marks, now, run.plan.spec.prices)
+    last = None if run.plan.spec.places is None else newest_commit(run)
+    egress = None if last is None else egress_usd(run.plan, last.round, last.crossed_bytes)
+    spent = spent_usd(marks, now, run.plan.spec.prices) + (egress or 0.0)
     if spent < ceiling:
         return None
     prices = "" if run.plan.region == SHIPPED_PRICES.region else f", at prices of {SHIPPED_PRICES.region}"

@@ -10,7 +10,7 @@ from itertools import islice
 
 from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout
-from muster.contract.run.commit import Commit, Finish, commit_bytes_max, parse_commit
+from muster.contract.run.commit import Commit, Finish, commit_bytes_max, last_round, parse_commit
 from muster.contract.run.finding import FINDING_BYTES_MAX, FINDINGS_READ_MAX, Finding, FindingDocument, is_finding
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Verdict
 from muster.control.documents import PlannedRun
@@ -18,6 +18,12 @@ from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import in_parallel
 
 _NAMED_MAX = 3  # in the run's reason; the replicas themselves say the rest
+
+
+def newest_commit(run: PlannedRun) -> Commit | None:
+    """The commit of the run's last round; None where there is none, or it cannot be read."""
+    commits = run.plan.shared_layout.commit
+    return last_commit(run, last_round(lambda number: run.documents.store.exists(commits(number))))
 
 
 def last_commit(run: PlannedRun, rounds: int) -> Commit | None:

@@ -19,7 +19,7 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
 from muster.contract.run.record import Next
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
-from muster.contract.run.run_cost import held_seconds, usd_of_ended
+from muster.contract.run.run_cost import egress_usd, held_seconds, usd_of_ended
 from muster.contract.spec.hook import OWN_LOOP
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.sweep_values import values_of
@@ -115,6 +115,7 @@ def settle(run: ActiveRun, budget: TimeBudget) -> Result:
         model=found.model,
         model_problem=found.problem,
         findings=find_findings(run),
+        egress_usd=None if last is None else egress_usd(run.plan, rounds, last.crossed_bytes),
         **_speed(last),
     )
     return run.documents.store.first(run.documents.layout.result, result)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import WAITING_FOR_QUOTA
-from muster.contract.aws.prices import EGRESS_USD_PER_GB, SHIPPED_PRICES
+from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted, failure_words
 from muster.contract.run.model import ModelKind, ModelResult
+from muster.contract.run.run_cost import egress_usd
 from muster.contract.run.training_pace import end_of, has_stalled
 from muster.contract.spec.sweep_values import short_names, values_of
 from muster.contract.text import shortened
@@ -156,10 +157,11 @@ def facts(run: PageInput, replicas: Sequence[ReplicaView]) -> Iterator[Fact]:
     yield Fact(label="Time", value=duration(seconds_between(run.plan.created_at, until)), note=limit)
     yield from _speed(rounds, parse(run.made_at) if run.state == "running" else None)
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
-    yield _cost(run, replicas)
-    if (crossed := rounds.crossed_bytes) is not None:
-        usd = dollars(crossed / 1e9 * EGRESS_USD_PER_GB)
-        yield Fact(label="Between places", value=bytes_text(round(crossed)), note=f"about {usd}, not in the cost")
+    egress = egress_usd(run.plan, rounds.total, rounds.crossed_bytes)
+    yield _cost(run, replicas, egress)
+    if egress is not None:
+        moved = bytes_text(round(rounds.crossed_bytes or 0))
+        yield Fact(label="Between places", value=moved, note=f"about {dollars(egress)}")
     yield from _rates(rounds)
     for finding in run.findings[-_NAMED_MAX:]:
         yield Fact(label="Watch", value=str(finding.rule or "unknown"), note=finding.words)
@@ -202,7 +204,7 @@ def _speed(rounds: RoundsView, now: datetime | None) -> Iterator[Fact]:
             yield Fact(label="Time left", value=left, note=f"until about {end:%Y-%m-%d %H:%M} UTC, at this pace")
 
 
-def _cost(run: PageInput, replicas: Sequence[ReplicaView]) -> Fact:
+def _cost(run: PageInput, replicas: Sequence[ReplicaView], egress: float | None) -> Fact:
     costs = [(attempt, usd) for one in replicas for attempt, usd in zip(one.attempts, one.usd, strict=True)]
     unpriced = sorted({attempt.instance_type or "an unknown type" for attempt, usd in costs if usd is None})
     without = f"; without {', '.join(unpriced)}, which has no price in the table" if unpriced else ""
@@ -213,8 +215,8 @@ def _cost(run: PageInput, replicas: Sequence[ReplicaView]) -> Fact:
     ceiling = "" if most is None else f"; no reruns after {dollars(most)}"
     return Fact(
         label="Cost so far" if run.ended_at is None else "Cost",
-        value=f"≤ {dollars(sum(usd for _, usd in costs if usd is not None))}",
-        note=f"instances, {prices}{bound}{without}{ceiling}",
+        value=f"≤ {dollars(sum(usd for _, usd in costs if usd is not None) + (egress or 0.0))}",
+        note=f"instances{'' if egress is None else ' and what went between places'}, {prices}{bound}{without}{ceiling}",
     )
 
 

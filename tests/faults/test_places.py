@@ -62,6 +62,18 @@ def test_each_place_sends_and_receives_a_mean_once_however_many_replicas_it_has(
         assert not world.seen["logged: take-over"]
 
 
+def test_a_continuation_counts_what_its_own_rounds_move() -> None:
+    with played(setting_of(OREGON_AND_TOKYO)) as world:
+        first = started(world)
+        go_on(world, lambda: world.store.exists(rendezvous_keys.commit(2)))
+        before, trainer = world.last_commit(2).crossed_bytes, world.trainer
+        for process in first:
+            world.kill(process)
+        world.trainer = lambda process, context: trainer(process, replace(context, rounds_before=2))
+        started(world)
+    assert world.last_commit(4).crossed_bytes == before, "two rounds of the run before, and two of its own"
+
+
 def test_replicas_at_one_place_make_the_mean_of_a_flat_round_wherever_that_is() -> None:
     world = explore(setting_of(("oregon", "oregon", "oregon")), fair)
     assert world.problems == [], "that of a round at one place"

@@ -173,7 +173,7 @@ class Commit(StoredDocument):
         default=None,
         ge=0,
         allow_inf_nan=False,
-        description="what has gone between places so far, in all rounds; None: the run is at one, or not known",
+        description="what has gone between places in the rounds of this run; None: the run is at one, or not known",
     )
     # A version that does not know it divides the mean otherwise. It then finds shards of other sizes, and computes
     # them again from the contributions.

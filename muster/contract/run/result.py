@@ -90,6 +90,9 @@ class Result(StoredDocument):
     samples_per_second: float | None = Field(
         default=None, ge=0, allow_inf_nan=False, description="in the last rounds; none where not known"
     )
+    egress_usd: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="what has gone between places cost; none at one place"
+    )
     parameters_identical: bool | None = Field(
         default=None,
         description="whether all replicas that succeeded, but for those that finished early, hold the same bytes; "
@@ -122,6 +125,6 @@ class Result(StoredDocument):
 
     @property
     def usd(self) -> float | None:
-        """What the instances of all replicas cost, in dollars; None where that of one is not known."""
+        """What the run has cost: all instances, and what went between places; None where that of one is not known."""
         known = [replica.usd for replica in self.replicas if replica.usd is not None]
-        return sum(known) if len(known) == len(self.replicas) else None
+        return sum(known) + (self.egress_usd or 0.0) if len(known) == len(self.replicas) else None

@@ -1,4 +1,4 @@
-"""What a run has spent on instances so far: two marks for each attempt, which hold all their data in their keys.
+"""What a run has spent so far. On instances: two marks for each attempt, which hold all their data in their keys.
 
 Listing the marks gives the whole sum: a few requests cover thousands of replicas, and no two functions write the same
 object. Prices are the spec's, or else the on-demand prices of the shipped table; billable seconds are those that
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import Field
 
 from muster.contract.aws.job_status import BEFORE_INSTANCE
-from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
+from muster.contract.aws.prices import EGRESS_USD_PER_GB, SHIPPED_PRICES, PriceTable
 from muster.contract.backend import Backend
 from muster.contract.document import Document
 from muster.contract.layout import RunLayout
@@ -27,6 +27,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.timestamps import seconds_between
 
 if TYPE_CHECKING:
+    from muster.contract.run.plan import Plan
     from muster.contract.spec.spec import Spec
 
 _HOUR = 3_600
@@ -113,6 +114,17 @@ def usd_so_far(attempt: Attempt, instances: int, now: str, usd_per_hour: Mapping
     if not billed and attempt.secondary in BEFORE_INSTANCE:
         return 0.0
     return max(0.0, seconds_between(begin, attempt.ended_at or now)) * instances * price / _HOUR
+
+
+def egress_usd(plan: Plan, last_round: int, crossed_bytes: float | None) -> float | None:
+    """Dollars for what its rounds have moved between the places of a run; None at one place, or before the first one.
+
+    `crossed_bytes` is what the last commit says, perhaps one of the run before in the lineage.
+    """
+    before = 0 if plan.lineage is None else plan.lineage.rounds_before
+    if crossed_bytes is None or last_round <= before:
+        return None
+    return round(crossed_bytes / 1e9 * EGRESS_USD_PER_GB, 6)
 
 
 def seat_usd_per_hour(spec: Spec, instance_type: str | None = None) -> float:

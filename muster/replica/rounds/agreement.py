@@ -379,14 +379,17 @@ class Agreement:
         samples = None if before is None else before + commit.counted
         own: dict[str, object] = {"pace": pace, "samples": samples, "time_use": self._time_use(commit)}
         if (places := self._context.places) is not None:
-            before = 0.0 if previous is None else previous.crossed_bytes or 0.0
+            before = 0.0 if previous is None or self._begins else previous.crossed_bytes or 0.0
             own["crossed_bytes"] = before + places.crossed(commit, self._context.codec)
         return commit.model_copy(update=own)
 
+    @property
+    def _begins(self) -> bool:
+        """Whether this is the first round of the run: what the one before in its lineage has spent is shown there."""
+        return self._previous is None or self._previous.round <= self._context.rounds_before
+
     def _time_use(self, commit: Commit) -> TimeUse:
-        # What the run before this one in its lineage has spent is shown with that run.
-        begins = self._previous is None or self._previous.round <= self._context.rounds_before
-        previous = None if begins else self._previous
+        previous = None if self._begins else self._previous
         times = RoundTimes(
             spent=[member.time for member in commit.members],
             waited_for=commit.waited_for,

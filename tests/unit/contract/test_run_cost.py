@@ -7,9 +7,11 @@ import pytest
 from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt, Transition
 from muster.contract.run.cluster_job import ClusterJob
+from muster.contract.run.plan import Lineage
 from muster.contract.run.run_cost import (
     Rented,
     billed_usd,
+    egress_usd,
     end_mark,
     instance_seconds,
     launch_mark,
@@ -18,6 +20,7 @@ from muster.contract.run.run_cost import (
     usd_so_far,
 )
 from muster.contract.spec.spec_reader import parse_spec
+from tests.support.job_requests import plan_of
 
 RUN = RunLayout("run")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,6 +42,16 @@ def test_what_runs_costs_by_the_hour_and_what_has_ended_what_was_billed():
     # An end that is reported twice is paid once.
     twice = [(end_mark(RUN, 9_999, 999, usd), NOW) for usd in (1.0, 1.000390)]
     assert spent_usd(twice, NOW) == pytest.approx(1.00039)
+
+
+def test_what_goes_between_places_costs_what_regions_charge_and_is_paid_by_the_run_that_moved_it():
+    first = plan_of(parse_spec({"replicas": 2, "image": "i", "trainer": "m:f", "instance_type": "ml.g5.xlarge"}))
+    assert egress_usd(first, 3, None) is None
+    assert egress_usd(first, 3, 50e9) == pytest.approx(1)
+    lineage = Lineage(parent="run", root="run", generation=1, attempts_before=1, rounds_before=3)
+    continued = first.model_copy(update={"lineage": lineage})
+    assert egress_usd(continued, 3, 50e9) is None
+    assert egress_usd(continued, 4, 50e9) == pytest.approx(1)
 
 
 def test_a_price_of_the_spec_comes_before_the_tables():

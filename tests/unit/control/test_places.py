@@ -17,10 +17,12 @@ from muster.contract.run.training_pace import Pace
 from muster.control.active_run import ActiveRun
 from muster.control.attempt_request import Launch
 from muster.control.clear_up import ExecutionEnded, clear_up
+from muster.control.cost_ceiling import reached_ceiling
 from muster.control.jobs import PlaceSilentError
 from muster.control.launch_failure import LaunchFailure, give_up_replica
 from muster.control.react import JobStateChange
 from muster.control.settle import finish_run
+from muster.control.settlement import settle
 from muster.control.stop import StillRunningError, StopRequest, stop_run
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.places.control import choice
@@ -224,6 +226,23 @@ def test_of_two_that_choose_the_last_place_of_a_rung_at_the_same_time_one_is_lau
     assert placed.record(1).current.reason == "rung 0 (oregon) now has 1, as many as it may have"
     assert placed.arm(1, 3) is Launch.CREATED
     assert placed.job(1, 3) in jobs_in(placed, "tokyo")
+
+
+# --- money ----------------------------------------------------------------------------------------
+
+
+def test_what_goes_between_places_counts_for_the_ceiling_and_in_the_bill(placed: ControlHarness) -> None:
+    moved = Commit.from_json(commit(RUN), "").model_copy(update={"crossed_bytes": 100e9})
+    run = launched(placed, **SHARES, cost_ceiling_usd=2.0)
+    assert reached_ceiling(run) is None
+    placed.plane.store.create(run.plan.shared_layout.commit(1), moved.to_json())
+    assert reached_ceiling(run) == "the cost ceiling of $2.00 is reached (about $2.00 spent, at prices of us-west-2)"
+    for rank, name in enumerate(("oregon", "tokyo")):
+        _complete(placed, name, rank)
+        placed.deliver()
+    result = settle(run, budget())
+    assert result.egress_usd == pytest.approx(2)
+    assert result.usd == pytest.approx(2 + sum(replica.usd or 0 for replica in result.replicas))
 
 
 # --- events ---------------------------------------------------------------------------------------

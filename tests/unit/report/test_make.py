@@ -248,11 +248,17 @@ def pool(minutes: int, state: PoolState = PoolState.AVAILABLE) -> JobDetails:
     return JobDetails(warm_pool=WarmPool(state=state, until=timestamps.text(NOW + timedelta(minutes=minutes))))
 
 
-def test_what_goes_between_places_is_shown_with_its_price(small: PageInput) -> None:
+def test_what_goes_between_places_is_shown_with_its_price_and_in_the_cost(small: PageInput) -> None:
     rounds = small.rounds.model_copy(update={"crossed_bytes": 3.5e12})
-    [fact] = [one for one in make_page(replace(small, rounds=rounds)).facts if one.label == "Between places"]
-    assert (fact.value, fact.note) == ("3.5 TB", "about $70.00, not in the cost")
-    assert "Between places" not in {one.label for one in make_page(small).facts}
+    before, after = (
+        {one.label: one for one in make_page(page).facts} for page in (small, replace(small, rounds=rounds))
+    )
+    assert "Between places" not in before
+    assert (after["Between places"].value, after["Between places"].note) == ("3.5 TB", "about $70.00")
+    label = next(name for name in before if name.startswith("Cost"))
+    costs = [float(facts[label].value.removeprefix("≤ $").replace(",", "")) for facts in (before, after)]
+    assert costs[1] - costs[0] == pytest.approx(70, abs=0.01)
+    assert "and what went between places" in after[label].note
 
 
 def facts(*attempts: tuple[Attempt, ...]) -> dict[str, tuple[str, str]]:

@@ -10,13 +10,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from muster.contract.aws.job_status import BEFORE_INSTANCE
 from muster.contract.errors import DocumentError
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.commit import Commit, last_round
+from muster.contract.run.commit import Commit
 from muster.contract.run.record import Next
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, shard_count
 from muster.contract.run.where import Where
 from muster.contract.spec.places import Places, Rung
 from muster.contract.timestamps import seconds_between
-from muster.control.round_notes import last_commit
+from muster.control.round_notes import newest_commit
 from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import in_parallel
@@ -81,7 +81,7 @@ def gives_up(replica: PlacedReplica, current: Attempt) -> str | None:
         return None
     if not current.has_proven_job:
         return "the next rung is tried"
-    commit = _last_commit(replica.run)
+    commit = newest_commit(replica.run)
     if commit is None or replica.rank in commit.named or replica.rank in {one.rank for one in commit.finished}:
         return None
     return f"round {commit.round} was committed without it"
@@ -104,7 +104,7 @@ def _facts(replica: PlacedReplica, places: Places, price: Price) -> Facts:
     run, spec = replica.run, replica.spec
     others = [entry for entry in _entries(run) if entry.rank != replica.rank]
     launched = {entry.rank for entry in others if not _waits(entry)}
-    commit = None if places.by_seconds is None else _last_commit(run)
+    commit = None if places.by_seconds is None else newest_commit(run)
     now, until = clock.now(), None
 
     def priced(rung: Rung) -> float | None:
@@ -169,11 +169,6 @@ def _entries(run: PlannedRun) -> list[ReplicaEntry]:
 
     shards = in_parallel(read, range(shard_count(run.plan.spec.replicas)))
     return [entry for shard in shards for entry in shard]
-
-
-def _last_commit(run: PlannedRun) -> Commit | None:
-    commits = run.plan.shared_layout.commit
-    return last_commit(run, last_round(lambda number: run.documents.store.exists(commits(number))))
 
 
 def _left(commit: Commit) -> float | None:
