@@ -34,7 +34,8 @@ def main() -> int:
     if not options.lines and not options.picture:
         _train(losses, options.minutes, options.workers)
     for line in lines(losses):
-        print(f"{line.mean:.4f} ± {line.spread:.4f}  {line.setting.bits:6.3f} bits  {line.setting.document()}")
+        spread = f"± {line.spread:.4f}" if len(line.losses) > 1 else "one seed"
+        print(f"{line.mean:.4f} {spread:<8}  {line.setting.bits:6.3f} bits  {line.setting.document()}")
     return 0
 
 

@@ -33,7 +33,7 @@ def frontier(lines: Sequence[Line]) -> list[Line]:
 
 def draw(lines: Sequence[Line], path: Path = PICTURE) -> None:
     """The losses of four replicas and of data parallelism, by what a replica sends."""
-    plain = [line for line in lines if line.setting.size == "once" and line.setting.average == "mean"]
+    plain = [line for line in lines if line.setting.is_plain]
     together = [line for line in plain if line.setting.replicas == 4]
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()

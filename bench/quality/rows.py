@@ -6,8 +6,8 @@ from dataclasses import replace
 from statistics import fmean
 
 from bench.char_gpt import OURS
-from bench.quality.table import Line, best_settings, lines, stored
-from bench.quality.training import BATCH, Setting, loss_of, trained
+from bench.quality.table import LONG_STEPS, Line, best_settings, lines, stored
+from bench.quality.training import BATCH, STEPS, Setting, loss_of, trained
 from bench.replicas import Training, metrics_of
 from bench.table import Row
 from examples.char_gpt.learning import Settings
@@ -25,16 +25,24 @@ def run() -> list[Row]:
 
 def _of_table(table: list[Line]) -> list[Row]:
     """What the issue of the best model per byte asks of the table."""
+    seeds = sum(len(line.losses) for line in table)
+    return [
+        *_of_length([line for line in table if line.setting.is_plain], f"{STEPS:,} steps"),
+        *_of_length([line for line in table if line.setting.steps == LONG_STEPS], f"{LONG_STEPS:,} steps"),
+        Row("rows of the table", len(table), "", note=f"{seeds} trainings; bench/quality/results.jsonl"),
+    ]
+
+
+def _of_length(table: list[Line], length: str) -> list[Row]:
     rows = []
-    plain = [line for line in table if line.setting.size == "once" and line.setting.average == "mean"]
-    alone = {line.setting.optimizer: line for line in plain if line.setting.replicas == 1}
-    four = [line for line in plain if (line.setting.replicas, line.setting.sync_every) == (4, 30)]
-    cheap = [line for line in four if line.setting.bits <= BITS_MAX]
-    if cheap and alone:
+    alone = {line.setting.optimizer: line for line in table if line.setting.replicas == 1}
+    four = [line for line in table if (line.setting.replicas, line.setting.sync_every) == (4, 30)]
+    cheap = [line for line in four if line.setting.bits <= BITS_MAX and line.setting.optimizer in alone]
+    if cheap:
         best = min(cheap, key=lambda line: line.mean / alone[line.setting.optimizer].mean)
         name = f"{best.setting.optimizer}, {best.setting.codec}, {best.setting.bits:.2f} bits a value and round"
         ratio = best.mean / alone[best.setting.optimizer].mean
-        rows.append(Row("cheapest replicas' loss / data parallelism's", ratio, "", "<= 1.01", note=name))
+        rows.append(Row(f"{length}: cheapest replicas' loss / data parallelism's", ratio, "", "<= 1.01", note=name))
     by_codec = {(line.setting.optimizer, line.setting.codec): line for line in four}
     for codec, aim in (("int4", "<= 1.002"), ("topk2-64", "<= 1.005")):
         ratios = [
@@ -43,9 +51,9 @@ def _of_table(table: list[Line]) -> list[Row]:
             if name == codec and (dense := by_codec.get((optimizer, "fp32")))
         ]
         if ratios:
-            rows.append(Row(f"{codec} loss / fp32's", max(ratios), "", aim, note="the worse of the inner optimizers"))
-    count = len(table)
-    return [*rows, Row("rows of the table", count, "", note="each of three seeds; bench/quality/results.jsonl")]
+            note = "the worse of the inner optimizers"
+            rows.append(Row(f"{length}: {codec} loss / fp32's", max(ratios), "", aim, note=note))
+    return rows
 
 
 def _short(settings: list[Setting]) -> list[Row]:

@@ -7,7 +7,7 @@ is tuned with one seed by the grids below; the rows have three.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -25,7 +25,11 @@ DENSE, SPARSE = ("fp32", "int4"), ("topk2-64", "topk2-128")
 OUTER = ((1.0, 0.0), (1.0, 0.5), (0.7, 0.8), (0.7, 0.9))
 # And with the decay of the error feedback for sparse ones, tuned for the sparsest; the first is SparseLoCo's (arXiv
 # 2508.15706).
-SPARSE_OUTER = ((1.0, 0.0, 0.95), (1.0, 0.0, 1.0), (0.7, 0.5, 0.95), (0.7, 0.8, 0.95), (0.7, 0.9, 0.95))
+SPARSE_OUTER = ((1.0, 0.0, 0.95), (0.7, 0.5, 0.95), (1.0, 0.0, 1.0), (0.7, 0.8, 0.95), (0.7, 0.9, 0.95))
+# What of them is tried with longer phases, so fewer rounds: momentum suits many rounds, and was far off in fifty.
+FEW_OUTER, FEW_SPARSE_OUTER = OUTER[:3], SPARSE_OUTER[:2]
+# Sparse codecs need rounds: a training of so many steps has 200. Of Muon alone, with SparseLoCo's outer settings.
+LONG_STEPS = 6_000
 
 Losses = Mapping[Setting, float]
 
@@ -73,13 +77,10 @@ def pending(losses: Losses) -> Iterator[Setting]:
 
 
 def lines(losses: Losses) -> list[Line]:
-    """The rows whose seeds are all there."""
-    made = []
-    for setting in _rows(losses):
-        found = [losses[seeded] for seed in SEEDS if (seeded := replace(setting, seed=seed)) in losses]
-        if len(found) == len(SEEDS):
-            made.append(Line(setting, tuple(found)))
-    return made
+    """The rows of which a seed is there."""
+    seeded = {row: [replace(row, seed=seed) for seed in SEEDS] for row in _rows(losses)}
+    made = [Line(row, tuple(losses[one] for one in each if one in losses)) for row, each in seeded.items()]
+    return [line for line in made if line.losses]
 
 
 def best_settings(losses: Losses) -> list[Setting]:
@@ -97,23 +98,22 @@ def _wanted(losses: Losses) -> Iterator[Setting]:
 
 
 def _in_order(losses: Losses) -> Iterator[Setting]:
-    """The grids; after those of a number of steps between exchanges, the rows that need no others."""
+    """The grids and the plain rows by the number of steps between exchanges, the other rows; then the other seeds."""
     for optimizer in OPTIMIZERS:
         yield from _alone_grid(optimizer)
         yield from _inner_grid(optimizer)
-    rows = list(_rows(losses))
+    plain, rows = list(_plain(losses)), list(_rows(losses))
     for every in SYNC_EVERY:
         for optimizer in OPTIMIZERS:
             if (inner := _best(losses, _inner_grid(optimizer))) is not None:
                 for codec in ("fp32", SPARSE[0]):
                     yield from _outer_grid(replace(inner, sync_every=every, codec=codec))
-        yield from _seeded(row for row in rows if row.sync_every in {0, every} and row in _plain(losses))
-    yield from _seeded(rows)
-
-
-def _seeded(rows: Iterable[Setting]) -> Iterator[Setting]:
-    for setting in rows:
-        yield from (replace(setting, seed=seed) for seed in SEEDS)
+        yield from (row for row in plain if row.sync_every == every)
+        if every == SYNC_EVERY[0]:
+            yield from _long(losses)
+    for each in (plain, rows):
+        for seed in SEEDS:
+            yield from (replace(row, seed=seed) for row in each)
 
 
 def _plain(losses: Losses) -> Iterator[Setting]:
@@ -125,10 +125,20 @@ def _plain(losses: Losses) -> Iterator[Setting]:
 def _rows(losses: Losses) -> Iterator[Setting]:
     """The table's settings whose grids are there: the plain ones of four replicas, then the others."""
     yield from _plain(losses)
+    yield from _long(losses)
     yield from _alone(losses, "twice")
     yield from _of(losses, "twice", "mean", 4)
     for average, replicas in (("rda", 4), ("mean", 8), ("rda", 8)):
         yield from _of(losses, "once", average, replicas)
+
+
+def _long(losses: Losses) -> Iterator[Setting]:
+    """Of data parallelism and of four replicas with each codec, at the settings that are best for few steps."""
+    plain = [*_alone(losses, "once"), *_of(losses, "once", "mean", 4)]
+    for setting in plain:
+        if setting.optimizer == "muon" and setting.sync_every in {0, SYNC_EVERY[0]}:
+            like = setting if setting.codec in DENSE else replace(setting, outer=(1.0, 0.0), feedback_decay=0.95)
+            yield replace(like, steps=LONG_STEPS)
 
 
 def _alone(losses: Losses, size: str) -> Iterator[Setting]:
@@ -161,9 +171,11 @@ def _inner_grid(optimizer: str) -> list[Setting]:
 
 
 def _outer_grid(like: Setting) -> list[Setting]:
+    few = like.sync_every > SYNC_EVERY[0]
     if like.codec in DENSE:
-        return [replace(like, outer=outer) for outer in OUTER]
-    return [replace(like, outer=(rate, momentum), feedback_decay=decay) for rate, momentum, decay in SPARSE_OUTER]
+        return [replace(like, outer=outer) for outer in (FEW_OUTER if few else OUTER)]
+    sparse = FEW_SPARSE_OUTER if few else SPARSE_OUTER
+    return [replace(like, outer=(rate, momentum), feedback_decay=decay) for rate, momentum, decay in sparse]
 
 
 def _best(losses: Losses, grid: list[Setting]) -> Setting | None:
