@@ -134,8 +134,7 @@ def _rows(losses: Losses) -> Iterator[Setting]:
 
 def _long(losses: Losses) -> Iterator[Setting]:
     """Of data parallelism and of four replicas with each codec, at the settings that are best for few steps."""
-    plain = [*_alone(losses, "once"), *_of(losses, "once", "mean", 4)]
-    for setting in plain:
+    for setting in _plain(losses):
         if setting.optimizer == "muon" and setting.sync_every in {0, SYNC_EVERY[0]}:
             like = setting if setting.codec in DENSE else replace(setting, outer=(1.0, 0.0), feedback_decay=0.95)
             yield replace(like, steps=LONG_STEPS)

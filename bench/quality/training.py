@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -110,14 +111,14 @@ def loss_of(setting: Setting) -> float:
 def trained(setting: Setting) -> list[Learner]:
     """The replicas with the final model."""
     torch.set_num_threads(1)
-    torch.optim._muon._zeropower_via_newtonschulz = _orthogonalized  # type: ignore[assignment]
     text, held_out = load()
     learners = [_learner(setting, text, held_out, rank) for rank in range(setting.replicas)]
-    if setting.replicas == 1:
-        for _ in range(setting.steps):
-            learners[0].step()
-    else:
-        _train_together(setting, learners)
+    with patch("torch.optim._muon._zeropower_via_newtonschulz", _orthogonalized):
+        if setting.replicas == 1:
+            for _ in range(setting.steps):
+                learners[0].step()
+        else:
+            _train_together(setting, learners)
     return learners
 
 

@@ -91,7 +91,10 @@ class Result(StoredDocument):
         default=None, ge=0, allow_inf_nan=False, description="in the last rounds; none where not known"
     )
     egress_usd: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="what has gone between places cost; none at one place"
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="dollars for what the rounds moved between places; none at one place",
     )
     parameters_identical: bool | None = Field(
         default=None,

@@ -1,8 +1,9 @@
-"""What a run has spent so far. On instances: two marks for each attempt, which hold all their data in their keys.
+"""What a run has spent so far: on traffic between places, by its last commit, and on instances, by marks.
 
-Listing the marks gives the whole sum: a few requests cover thousands of replicas, and no two functions write the same
-object. Prices are the spec's, or else the on-demand prices of the shipped table; billable seconds are those that
-SageMaker reports (for spot they are fewer than the seconds that passed, so the on-demand price applies).
+An attempt has two marks, which hold all their data in their keys. Listing the marks gives the whole sum: a few requests
+cover thousands of replicas, and no two functions write the same object. Prices are the spec's, or else the on-demand
+prices of the shipped table; billable seconds are those that SageMaker reports (for spot they are fewer than the seconds
+that passed, so the on-demand price applies).
 
 The instances of a cluster are paid for whether a job runs on them or not. A run counts its share of them: the hours for
 which its jobs held them, at the on-demand price of the same type in a training job.

@@ -52,7 +52,8 @@ class LimitFields(Document):
         default=None,
         gt=0,
         le=1_000_000_000,
-        description="dollars for instances, by the shipped price table, and for traffic between places; once they are spent, no replica is rerun",
+        description="dollars for instances, by the shipped price table, and for traffic between places; once they are "
+        "spent, no replica is rerun",
     )
     usd_per_hour: dict[InstanceType, Annotated[float, Field(gt=0, le=100_000)]] = Field(
         default_factory=dict,

@@ -379,17 +379,18 @@ class Agreement:
         samples = None if before is None else before + commit.counted
         own: dict[str, object] = {"pace": pace, "samples": samples, "time_use": self._time_use(commit)}
         if (places := self._context.places) is not None:
-            before = 0.0 if previous is None or self._begins else previous.crossed_bytes or 0.0
+            before = 0.0 if self._own_previous is None else self._own_previous.crossed_bytes or 0.0
             own["crossed_bytes"] = before + places.crossed(commit, self._context.codec)
         return commit.model_copy(update=own)
 
     @property
-    def _begins(self) -> bool:
-        """Whether this is the first round of the run: what the one before in its lineage has spent is shown there."""
-        return self._previous is None or self._previous.round <= self._context.rounds_before
+    def _own_previous(self) -> Commit | None:
+        """The commit before this one, if it is of this run: what a run before has spent is shown with that one."""
+        previous = self._previous
+        return None if previous is None or previous.round <= self._context.rounds_before else previous
 
     def _time_use(self, commit: Commit) -> TimeUse:
-        previous = None if self._begins else self._previous
+        previous = self._own_previous
         times = RoundTimes(
             spent=[member.time for member in commit.members],
             waited_for=commit.waited_for,
