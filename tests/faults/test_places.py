@@ -201,6 +201,12 @@ def test_a_process_that_makes_no_shard_learns_of_an_amendment_as_its_peer_does()
     assert world.store.exists(rendezvous_keys.commit(2, 1))
 
 
+def test_a_process_whose_peer_is_gone_falls_forward_once_the_round_is_deleted() -> None:
+    # The peer makes the only shard and dies; a process that does not know that their rank was claimed waits for it.
+    _, world = run_seed(414084, "places")
+    assert world.problems == []
+
+
 def test_two_places_that_go_dark_are_both_left_out() -> None:
     # The round is amended, and perhaps once more.
     with played(setting_of(("home", "oregon", "tokyo"))) as world:

@@ -226,7 +226,8 @@ class TwoLevels(Reduction):
         late = [place for place in givers if (place, shard) not in self._known]
         since = self._heard if late or not givers else self._ready[shard]
         is_first = self._rank is not None and (not late or maker == self._place)
-        if not late and maker == self._place:
+        is_made_here = not late and maker == self._place
+        if is_made_here and self._is_maker(shard):
             return False
         patience = self._patience if is_first else 2 * self._patience
         if not timed_out and clock.monotonic() < since + patience:
@@ -236,6 +237,8 @@ class TwoLevels(Reduction):
                 self._follow()
                 raise RoundGoneError(self._commit.round)
             return True
+        if is_made_here:
+            return False
         log.warning("round=%d event=late-place shard=%d places=%s", self._commit.round, shard, late or [maker])
         return self._mean.say(shard, self._sink(shard), late=tuple(late or [maker])) is Look.READ
 
