@@ -142,10 +142,11 @@ def _elastic_problems(spec: SpecFields) -> Iterator[Problem]:
 
 
 def _membership_problems(spec: SpecFields) -> Iterator[Problem]:
-    least = spec.min_replicas
+    # Where replicas come and go it is replicas.min, of which the problems before speak.
+    least = spec.min_replicas if spec.elastic is None else None
     if least is not None and least > spec.replicas:
         yield Problem("min_replicas", str(least), "lower it", f"at most replicas ({spec.replicas})")
-    elif least is not None and least < spec.replicas and _needs_all(spec):
+    elif least is not None and least < spec.replicas and spec.on_replica_failure is OnReplicaFailure.TERMINATE:
         allowed = f"with on_replica_failure: terminate, the run needs all {spec.replicas} replicas"
         remedy = "set on_replica_failure: continue, or leave min_replicas out"
         yield Problem("min_replicas", str(least), remedy, allowed)
@@ -153,11 +154,6 @@ def _membership_problems(spec: SpecFields) -> Iterator[Problem]:
     if members is not None and members > spec.replicas:
         allowed = f"at most replicas ({spec.replicas})"
         yield Problem("rendezvous.min_participants", str(members), "lower it", allowed)
-
-
-def _needs_all(spec: SpecFields) -> bool:
-    """Whether the run needs all its replicas. Where they come and go, it is refused before this is asked."""
-    return spec.on_replica_failure is OnReplicaFailure.TERMINATE and spec.elastic is None
 
 
 def _watch_problems(spec: SpecFields) -> Iterator[Problem]:

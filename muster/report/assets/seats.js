@@ -127,12 +127,12 @@ class Seats {
       context.moveTo(LEFT, y(count));
       context.lineTo(this.canvas.clientWidth, y(count));
       context.stroke();
+      // Above its line, which the line of what is wanted may cover, and on a ground of its own above the bars.
       const text = `${name} ${count}`;
-      const size = context.measureText(text).width + 8;
       context.fillStyle = colours.card;
-      context.fillRect(LEFT + 6, y(count) - 8, size, 16);
+      context.fillRect(LEFT + 6, y(count) - 18, context.measureText(text).width + 8, 16);
       context.fillStyle = colours.quiet;
-      context.fillText(text, LEFT + 10, y(count) + 4);
+      context.fillText(text, LEFT + 10, y(count) - 6);
     }
     context.restore();
   }

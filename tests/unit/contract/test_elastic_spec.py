@@ -41,6 +41,13 @@ def test_a_range_is_the_number_of_seats_and_what_follows_from_it() -> None:
         ({"replicas": {**RANGE, "start": 9}}, ["replicas.start: found 9; at most replicas.max (8); lower it"]),
         ({"replicas": {**RANGE, "min": 5}}, ["replicas.min: found 5; at most replicas.start (4); lower it"]),
         (
+            {"replicas": {"min": 4, "start": 2, "max": 1}},
+            [
+                "replicas.start: found 2; at most replicas.max (1); lower it",
+                "replicas.min: found 4; at most replicas.start (2); lower it",
+            ],
+        ),
+        (
             {"elastic": {"scale": [{**STEP, "replicas": 99}, {**STEP, "replicas": 1}]}},
             [
                 (
