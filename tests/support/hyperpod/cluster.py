@@ -120,7 +120,7 @@ class PodCluster:
 
     def pods(self, name: str) -> list[Document]:
         """The pods of a job."""
-        found = self.store.list(PODS, NAMESPACE).items
+        found = self.store.list(PODS, NAMESPACE)
         return [item for item in found if item["metadata"]["labels"]["HPJob"] == name]
 
     def pod_statuses(self, name: str) -> list[Document]:

@@ -58,7 +58,7 @@ class EmbeddedCluster:
 
     def running(self) -> list[str]:
         """Names of the jobs that have not ended, as `namespace/name`."""
-        jobs = map(JobView, self._store.list(JOBS).items)
+        jobs = map(JobView, self._store.list(JOBS))
         return [f"{job.namespace}/{job.name}" for job in jobs if not job.has_ended]
 
     def _changed(self) -> None:
@@ -77,11 +77,11 @@ class EmbeddedCluster:
 
     def _dispatch(self, event: WatchEvent) -> None:
         if event.resource == PODS:
-            self._kubelet.seen(event.type, event.object)
+            self._kubelet.seen(event.object, is_gone=event.is_gone)
             self._operator.pod_seen(event.object)
             self._scheduler.seen()
             self._kueue.seen()
         elif event.resource == JOBS:
-            self._operator.job_seen(event.type, event.object)
+            self._operator.job_seen(event.object, is_gone=event.is_gone)
             self._faults.wake()
             self._kueue.seen()

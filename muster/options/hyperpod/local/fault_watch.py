@@ -52,7 +52,7 @@ class FaultWatch:
 
     def _look(self, _key: str) -> float | None:
         running = {}
-        for document in self._cluster.store.list(JOBS).items:
+        for document in self._cluster.store.list(JOBS):
             view = JobView(document)
             if view.condition("Running") is not None:
                 running[view.uid] = view
@@ -97,7 +97,7 @@ class FaultWatch:
 
     def _node(self, view: JobView, index: int) -> str:
         """The node of a pod of a job; empty where there is none."""
-        pods = self._cluster.store.list(PODS, view.namespace, {JOB_LABEL: view.name}).items
+        pods = self._cluster.store.list(PODS, view.namespace, {JOB_LABEL: view.name})
         name = f"{view.name}-{view.replica_name}-{index}"
         found = [pod["spec"].get("nodeName", "") for pod in pods if pod["metadata"]["name"] == name]
         return found[0] if found else ""

@@ -161,7 +161,7 @@ class Kueue:
         with self._lock:
             jobs = {
                 job["metadata"]["uid"]: job
-                for job in self._store.list(JOBS).items
+                for job in self._store.list(JOBS)
                 if _queue_of(job) and not job["metadata"].get("deletionTimestamp") and not JobView(job).has_ended
             }
             self._workloads = {uid: self._workloads.get(uid) or _Workload() for uid in jobs}
@@ -180,7 +180,7 @@ class Kueue:
 
     def _claim(self, uid: str, job: Document) -> Claim:
         metadata, view, workload = job["metadata"], JobView(job), self._workloads[uid]
-        pods = self._store.list(PODS, metadata["namespace"], {JOB_LABEL: metadata["name"]}).items
+        pods = self._store.list(PODS, metadata["namespace"], {JOB_LABEL: metadata["name"]})
         live = sum(pod["status"]["phase"] not in _ENDED for pod in pods)
         return Claim(
             key=uid,

@@ -29,7 +29,7 @@ class Scheduler:
         self._queue.add(_ALL)
 
     def _schedule(self, _key: str) -> None:
-        pods = self._store.list(PODS).items
+        pods = self._store.list(PODS)
         waiting = [
             pod for pod in pods if not pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
         ]
@@ -54,7 +54,7 @@ class Scheduler:
             "status": "False",
             "reason": "Unschedulable",
             "message": message,
-            "lastTransitionTime": timestamp(self._store.now()),
+            "lastTransitionTime": timestamp(),
         }
         self._store.change(PODS, pod["metadata"], lambda document: document["status"].update(conditions=[condition]))
 

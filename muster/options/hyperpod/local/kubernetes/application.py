@@ -185,11 +185,11 @@ class KubernetesApi:
         Raises:
             StatusError: 400 for parameters that cannot be read.
         """
-        listing = self._store.list(resource, namespace, parse_labels(query.get("labelSelector", "")))
+        found = self._store.list(resource, namespace, parse_labels(query.get("labelSelector", "")))
         limit, after = _number(query.get("limit") or "0"), _place(query.get("continue", ""))
-        left = [item for item in listing.items if _key(item) > after]
+        left = [item for item in found if _key(item) > after]
         items = left[:limit] if limit else left
-        metadata: Document = {"resourceVersion": str(listing.version)}
+        metadata: Document = {}
         if len(items) < len(left):
             metadata["continue"] = base64.urlsafe_b64encode("/".join(_key(items[-1])).encode()).decode()
             metadata["remainingItemCount"] = len(left) - len(items)

@@ -30,7 +30,6 @@ from muster.options.hyperpod.local.kubernetes.status_errors import (
     not_found,
 )
 
-ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 FIRST_VERSION = 1_000
 FOREGROUND = "foregroundDeletion"
 DEFAULT_GRACE_SECONDS = 30
@@ -53,25 +52,18 @@ class DeleteOptions:
 
 
 @dataclass(frozen=True)
-class Listing:
-    """The answer to a list: the objects in the order of their keys, at one version."""
-
-    items: list[Document]
-    version: int
-
-
-@dataclass(frozen=True)
 class WatchEvent:
     """A change of an object, for the controllers in this process. The document is shared: copy it before a change."""
 
-    type: str
     object: Document
     resource: Resource
+    is_gone: bool = False
+    """Whether it was deleted, and not added or changed."""
 
 
-def timestamp(time: datetime) -> str:
-    """A time as in objects: UTC, whole seconds."""
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def timestamp(seconds: float = 0.0) -> str:
+    """The time in so many seconds, as in objects: UTC, whole seconds."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class ObjectStore:
@@ -83,10 +75,6 @@ class ObjectStore:
         self._namespaces: set[str] = set()
         self._version = FIRST_VERSION
         self._watches: list[SimpleQueue[WatchEvent]] = []
-
-    def now(self) -> datetime:
-        """The cluster's time."""
-        return datetime.now(UTC)
 
     def add_namespace(self, name: str) -> None:
         """A namespace with the service account that pods have by default; nothing happens where there is one."""
@@ -111,13 +99,13 @@ class ObjectStore:
                 raise not_found(NAMESPACES, namespace)
             if problems := [*problems_of(new, schema_of(resource)), *_too_long(metadata.get("annotations"))]:
                 raise invalid_object(resource, str(metadata.get("name", "")), problems)
-            metadata.update(uid=str(uuid.uuid4()), creationTimestamp=timestamp(self.now()))
+            metadata.update(uid=str(uuid.uuid4()), creationTimestamp=timestamp())
             key = (resource, namespace, str(metadata["name"]))
             if resource == PODS:
                 self._prepare_pod(new)
             if key in self._objects:
                 raise already_exists(resource, metadata["name"])
-            self._put(key, ADDED, new)
+            self._put(key, new)
             if owner := _owner(new):  # it comes too late where its owner is gone
                 self._follow(owner)
             return copy.deepcopy(new)
@@ -138,8 +126,8 @@ class ObjectStore:
 
     def list(
         self, resource: Resource, namespace: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> Listing:
-        """The objects of a resource with these labels in one namespace, or (None) in all."""
+    ) -> list[Document]:
+        """Objects of a resource with these labels in one namespace, or (None) in all; in the order of their keys."""
         with self._lock:
             found = [
                 document
@@ -149,7 +137,7 @@ class ObjectStore:
                 and (labels or {}).items() <= document["metadata"].get("labels", {}).items()
             ]
             found.sort(key=lambda item: (item["metadata"]["namespace"], item["metadata"]["name"]))
-            return Listing(copy.deepcopy(found), self._version)
+            return copy.deepcopy(found)
 
     def change(
         self, resource: Resource, metadata: Mapping[str, Any], change: Callable[[Document], None]
@@ -165,7 +153,7 @@ class ObjectStore:
             new = copy.deepcopy(old)
             change(new)
             if new != old:
-                self._put((resource, metadata["namespace"], metadata["name"]), MODIFIED, new)
+                self._put((resource, metadata["namespace"], metadata["name"]), new)
             return copy.deepcopy(new)
 
     def discard(self, resource: Resource, metadata: Mapping[str, Any], grace_seconds: int | None = None) -> None:
@@ -202,17 +190,17 @@ class ObjectStore:
                 metadata["finalizers"] = [FOREGROUND]
             self._mark_deleted(metadata, grace)
             if wanted != current:
-                self._put(key, MODIFIED, wanted)
+                self._put(key, wanted)
             answer = copy.deepcopy(wanted)
             self._follow(uid)
             return answer, False
 
     def watch(self) -> SimpleQueue[WatchEvent]:
-        """The changes of all resources from now on. The objects that are there come first, as ADDED."""
+        """The changes of all resources from now on. The objects that are there come first."""
         with self._lock:
             watch: SimpleQueue[WatchEvent] = SimpleQueue()
             for key, document in self._objects.items():
-                watch.put(WatchEvent(ADDED, document, key[0]))
+                watch.put(WatchEvent(document, key[0]))
             self._watches.append(watch)
             return watch
 
@@ -257,7 +245,7 @@ class ObjectStore:
     def _mark_deleted(self, metadata: Document, grace: int) -> None:
         already = metadata.get("deletionTimestamp")
         if not already or grace < int(metadata.get("deletionGracePeriodSeconds", 0)):
-            metadata["deletionTimestamp"] = timestamp(self.now() + timedelta(seconds=grace))
+            metadata["deletionTimestamp"] = timestamp(grace)
             metadata["deletionGracePeriodSeconds"] = grace
 
     def _follow(self, owner: str) -> None:
@@ -276,7 +264,7 @@ class ObjectStore:
         last = copy.deepcopy(self._objects.pop(key))
         self._version += 1
         last["metadata"]["resourceVersion"] = str(self._version)
-        self._announce(WatchEvent(DELETED, last, key[0]))
+        self._announce(WatchEvent(last, key[0], is_gone=True))
         if owner := _owner(last):
             self._follow(owner)
         return copy.deepcopy(last)
@@ -293,11 +281,11 @@ class ObjectStore:
             raise not_found(resource, name)
         return found
 
-    def _put(self, key: Key, kind: str, new: Document) -> None:
+    def _put(self, key: Key, new: Document) -> None:
         self._version += 1
         new["metadata"]["resourceVersion"] = str(self._version)
         self._objects[key] = new
-        self._announce(WatchEvent(kind, new, key[0]))
+        self._announce(WatchEvent(new, key[0]))
 
     def _announce(self, event: WatchEvent) -> None:
         for watch in self._watches:

@@ -97,7 +97,7 @@ class Authorizer:
         for group in user.groups:
             yield from _OF_GROUPS.get(group, ())
         if namespace:
-            for binding in self._store.list(ROLE_BINDINGS, namespace).items:
+            for binding in self._store.list(ROLE_BINDINGS, namespace):
                 if any(subject["name"] in user.groups for subject in binding.get("subjects", ())):
                     role = self._store.find(ROLES, binding["roleRef"]["name"], namespace)
                     yield from (role or {}).get("rules", ())

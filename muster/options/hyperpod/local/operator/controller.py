@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from muster.options.hyperpod.local.kubernetes.object_store import DELETED
 from muster.options.hyperpod.local.operator.job_run import JobCluster, JobRun
 from muster.options.hyperpod.local.operator.pod_view import JOB_LABEL
 
@@ -21,13 +20,13 @@ class Operator:
         self._lock = threading.Lock()
         self._paused_until = 0.0
 
-    def job_seen(self, kind: str, job: Mapping[str, Any]) -> None:
+    def job_seen(self, job: Mapping[str, Any], *, is_gone: bool) -> None:
         """A job was added, changed or deleted."""
         metadata = job["metadata"]
         with self._lock:
             run = self._runs.get(metadata["uid"])
             if run is None:
-                if kind != DELETED:
+                if not is_gone:
                     new = JobRun(self._cluster, metadata["namespace"], metadata["name"], metadata["uid"], self._forget)
                     new.queue.pause(self._paused_until - time.monotonic())
                     new.wake()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Any
 
 from muster.options.hyperpod.local import node_choice
-from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore
+from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore, timestamp
 from muster.options.hyperpod.local.kubernetes.served_resources import JOBS, PODS
 from muster.options.hyperpod.local.kubernetes.status_errors import StatusError
 from muster.options.hyperpod.local.node import Node, instance_of
@@ -17,7 +18,7 @@ from muster.options.hyperpod.local.nodes import Nodes
 from muster.options.hyperpod.local.operator import agents, status_writer
 from muster.options.hyperpod.local.operator.agents import AgentStatus
 from muster.options.hyperpod.local.operator.faults_of_pods import LOST_AGENT, NODE_FAULT, Fault, fault_of
-from muster.options.hyperpod.local.operator.job_view import FOREVER, JobView, seconds_between
+from muster.options.hyperpod.local.operator.job_view import FOREVER, JobView
 from muster.options.hyperpod.local.operator.pod_view import JOB_LABEL, PodView, new_pod
 from muster.options.hyperpod.local.operator.restarts import Remedy, RestartCounts, judge, to_avoid
 from muster.options.hyperpod.local.work_queue import WorkQueue
@@ -122,8 +123,7 @@ class JobRun:
 
     def _deadline(self, view: JobView) -> tuple[str, str] | None:
         """A time limit that is over: its reason and message."""
-        now, started = self._store.now(), view.status.get("startTime")
-        elapsed = seconds_between(started, now) if started else 0.0
+        elapsed = _seconds_since(view.status.get("startTime"))
         active = view.seconds_of("activeDeadlineSeconds")
         if active is not None and elapsed > active:
             return "DeadlineExceeded", f"The job was active longer than activeDeadlineSeconds {active}"
@@ -179,7 +179,7 @@ class JobRun:
     # --- pods ----------------------------------------------------------------------------------
 
     def _pods(self, view: JobView) -> list[PodView]:
-        found = self._store.list(PODS, view.namespace, {JOB_LABEL: view.name}).items
+        found = self._store.list(PODS, view.namespace, {JOB_LABEL: view.name})
         mine = [PodView(item) for item in found if _owner(item) == view.uid]
         return sorted(mine, key=lambda pod: pod.index)
 
@@ -356,7 +356,7 @@ class JobRun:
         most = view.counts[-1] if granted is None else min(view.counts[-1], granted - view.spares)
         if most <= self._count:
             return
-        rooms = node_choice.rooms(nodes.values(), self._store.list(PODS).items)
+        rooms = node_choice.rooms(nodes.values(), self._store.list(PODS))
         room = node_choice.room_for(new_pod(view, 0, self._avoid)["spec"], rooms, most - self._count)
         possible = [count for count in view.counts if self._count < count <= self._count + room]
         if possible:
@@ -380,9 +380,7 @@ class JobRun:
     # --- faults and ends -----------------------------------------------------------------------
 
     def _remedy(self, view: JobView, fault: Fault, pods: Sequence[PodView]) -> float | None:
-        started = view.status.get("startTime")
-        running = seconds_between(started, self._store.now()) if started else 0.0
-        verdict = judge(view.restart_policy, self._counts, running)
+        verdict = judge(view.restart_policy, self._counts, _seconds_since(view.status.get("startTime")))
         if verdict.remedy is Remedy.FAIL:
             after = f"after {self._counts.total} restarts; {verdict.limit}"
             self._fail(view, fault.reason, f"{fault.message} ({after})")
@@ -436,7 +434,7 @@ class JobRun:
                 agents.tell(pod.address, "/shutdown")
         if view.keep_seconds == FOREVER:
             return None
-        left = view.keep_seconds - seconds_between(str(view.status["completionTime"]), self._store.now())
+        left = view.keep_seconds - _seconds_since(view.status["completionTime"])
         if left > 0:
             return left
         self._store.discard(JOBS, view.document["metadata"])
@@ -446,9 +444,14 @@ class JobRun:
         """Change the status; the job as it is then."""
 
         def apply(document: dict[str, Any]) -> None:
-            change(document.setdefault("status", {}), status_writer.now(self._store))
+            change(document.setdefault("status", {}), timestamp())
 
         return JobView(self._store.change(JOBS, view.document["metadata"], apply) or view.document)
+
+
+def _seconds_since(at: str | None) -> float:
+    """Seconds from a time of a status; 0 where it has none."""
+    return 0.0 if at is None else (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
 
 
 def _owner(pod: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -145,8 +144,3 @@ class JobView:
     def has_ended(self) -> bool:
         """Whether it is Completed or Failed."""
         return self.condition("Completed") is not None or self.condition("Failed") is not None
-
-
-def seconds_between(begin: str, end: datetime) -> float:
-    """Seconds from a time of a status."""
-    return (end - datetime.fromisoformat(begin)).total_seconds()

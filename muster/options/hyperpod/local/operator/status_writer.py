@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore, timestamp
 from muster.options.hyperpod.local.operator.faults_of_pods import Fault
 from muster.options.hyperpod.local.operator.job_view import JobView
 from muster.options.hyperpod.local.operator.pod_view import PodView
 
 Status = dict[str, Any]
 _MESSAGE_MAX = 32_768  # Kubernetes: the message of a condition
-
-
-def now(store: ObjectStore) -> str:
-    """The time as in a status."""
-    return timestamp(store.now())
 
 
 def begun(status: Status, at: str) -> None:

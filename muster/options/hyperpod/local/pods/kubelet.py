@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from muster.options.hyperpod.local.kubernetes.object_store import DEFAULT_GRACE_SECONDS, DELETED, ObjectStore
+from muster.options.hyperpod.local.kubernetes.object_store import DEFAULT_GRACE_SECONDS, ObjectStore
 from muster.options.hyperpod.local.pods.pod_machine import PodMachine
 from muster.options.hyperpod.local.pods.pod_process import PodProcess
 
@@ -28,21 +28,21 @@ class Kubelet:
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {_AGENT} "$@"\n')
         program.chmod(0o755)
 
-    def seen(self, kind: str, pod: Mapping[str, Any]) -> None:
+    def seen(self, pod: Mapping[str, Any], *, is_gone: bool) -> None:
         """A pod was added, changed or deleted."""
         metadata = pod["metadata"]
         with self._lock:
             known = self._pods.get(metadata["uid"])
-            if known is None and kind != DELETED and self._is_new(pod):
+            if known is None and not is_gone and self._is_new(pod):
                 process = PodProcess(self._store, self._machine, pod, self._bin)
                 self._pods[metadata["uid"]] = process
                 threading.Thread(target=process.run, name=f"pod-{metadata['name']}", daemon=True).start()
                 return
-            if known is not None and kind == DELETED:
+            if known is not None and is_gone:
                 del self._pods[metadata["uid"]]
         if known is None:
             return
-        if kind == DELETED:
+        if is_gone:
             # Deleted by force: a real node learns of that, and kills what still runs.
             known.terminate(0)
             known.forget()

@@ -81,7 +81,7 @@ class PodProcess:
             self._live()
         except Exception:
             _log.exception("The pod %s/%s failed inside the kubelet", self._namespace, self._name)
-            end = pod_status.Ended(128, "ContainerCannotRun", "the kubelet failed", None, self._now())
+            end = pod_status.Ended(128, "ContainerCannotRun", "the kubelet failed", None, timestamp())
             self._write(pod_status.ended(self._pod, end))
         finally:
             self._ended.set()
@@ -103,13 +103,13 @@ class PodProcess:
     def _live(self) -> None:
         self.place.mkdir(parents=True)
         ship = self._machine.open_log(self.node)
-        self._write(pod_status.waiting(self._pod, "ContainerCreating", at=self._now()))
+        self._write(pod_status.waiting(self._pod, "ContainerCreating", at=timestamp()))
         if not self._image_is_there():
             return
         child = self._start()
         if child is None:
             return
-        started = self._now()
+        started = timestamp()
         self._write(pod_status.running(self._pod, self._address, started))
         shipper = LogShipper(self._output, ship, MetricScraper([], {}))
         self._follow(child, shipper)
@@ -123,10 +123,10 @@ class PodProcess:
         if is_local(image):
             return True
         message = f'failed to pull image "{image}": not found; the embedded cluster has muster-local/python'
-        self._write(pod_status.waiting(self._pod, "ErrImagePull", message, self._now()))
+        self._write(pod_status.waiting(self._pod, "ErrImagePull", message, timestamp()))
         if not self._stop.wait(_WAIT_SECONDS):
             self._write(
-                pod_status.waiting(self._pod, "ImagePullBackOff", f'Back-off pulling image "{image}"', self._now())
+                pod_status.waiting(self._pod, "ImagePullBackOff", f'Back-off pulling image "{image}"', timestamp())
             )
             self._stop.wait()
         return False
@@ -140,7 +140,7 @@ class PodProcess:
             except MissingReferenceError as error:
                 if str(error) != said:
                     said = str(error)
-                    self._write(pod_status.waiting(self._pod, "CreateContainerConfigError", said, self._now()))
+                    self._write(pod_status.waiting(self._pod, "CreateContainerConfigError", said, timestamp()))
                 self._stop.wait(_WAIT_SECONDS)
         return None
 
@@ -203,11 +203,11 @@ class PodProcess:
         reason = "OOMKilled" if self._out_of_memory else "Completed" if code == 0 else "Error"
         if child.missing is not None:
             words = f'exec: "{(self._container.get("command") or [""])[0]}": {child.missing}'
-            return pod_status.Ended(128, "StartError", words, None, self._now())
+            return pod_status.Ended(128, "StartError", words, None, timestamp())
         message = self._termination_message()
         if not message and code and self._container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
             message = "\n".join(self._output.read_text(errors="replace").splitlines()[-_TAIL_LINES:])[-_TAIL_BYTES:]
-        return pod_status.Ended(code, reason, message, started, self._now())
+        return pod_status.Ended(code, reason, message, started, timestamp())
 
     def _termination_message(self) -> str:
         try:
@@ -221,13 +221,10 @@ class PodProcess:
         """Write the status, unless the pod is gone."""
 
         def change(document: dict[str, Any]) -> None:
-            first = document["status"].get("startTime") or self._now()
+            first = document["status"].get("startTime") or timestamp()
             document["status"] = {**document["status"], **status, "startTime": first}
 
         self._pod = self._store.change(PODS, self._pod["metadata"], change) or self._pod
-
-    def _now(self) -> str:
-        return timestamp(self._store.now())
 
 
 def _used_bytes(pid: int) -> int:
