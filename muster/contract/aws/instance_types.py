@@ -27,19 +27,29 @@ class ClusterInstance:
     """EFA interfaces that HyperPod's Helm chart offers to pods."""
 
     @property
-    def free_vcpu(self) -> int:
-        """Whole processors that are left for pods: a part of each is kept, less of every further one."""
+    def allocatable_vcpu(self) -> float:
+        """Processors that are left for pods: a part of each is kept, less of every further one."""
         parts = (min(self.vcpu, 1) * 0.3, min(max(self.vcpu - 1, 0), 1) * 0.15, min(max(self.vcpu - 2, 0), 2) * 0.1)
-        return math.floor(self.vcpu - 0.1 - sum(parts) - max(self.vcpu - 4, 0) * 0.06)
+        return self.vcpu - 0.1 - sum(parts) - max(self.vcpu - 4, 0) * 0.06
 
     @property
-    def free_memory_gib(self) -> int:
-        """Whole GiB that are left for pods: a part of the memory is kept, less of every further GiB."""
+    def allocatable_memory_gib(self) -> float:
+        """GiB that are left for pods: a part of the memory is kept, less of every further GiB."""
         kept, left = 0.5, float(self.memory_gib)
         for size, share in ((4, 0.3), (4, 0.25), (8, 0.2), (112, 0.17)):
             part = min(size, left)
             kept, left = kept + part * share, left - part
-        return math.floor(self.memory_gib - kept - left * 0.07)
+        return self.memory_gib - kept - left * 0.07
+
+    @property
+    def free_vcpu(self) -> int:
+        """Whole processors for pods."""
+        return math.floor(self.allocatable_vcpu)
+
+    @property
+    def free_memory_gib(self) -> int:
+        """Whole GiB for pods."""
+        return math.floor(self.allocatable_memory_gib)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from fractions import Fraction
 from functools import cached_property
 
 from muster.contract.aws.instance_types import EFA, accelerator_resource, cluster_instance
+from muster.options.hyperpod.contract.job_document import HEALTH_LABEL, TYPE_LABEL
 
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 HOSTNAME = "kubernetes.io/hostname"
 _LABEL = "sagemaker.amazonaws.com"
-_PER_LAYER = 4  # nodes that share the lowest layer of the network
 _PODS = 110
 _GIB = 1024**3
 
@@ -44,17 +43,15 @@ def instance_of(node_name: str) -> str:
 
 @dataclass(frozen=True)
 class Node:
-    """A node as it is now. `number` decides where in the network it lies."""
+    """A node as it is now."""
 
     instance: str
-    number: int
     type: str
     group: str
     region: str
     health: Health = Health.SCHEDULABLE
     is_ready: bool = True
     """Whether its kubelet reports."""
-    deep_check: str = "Passed"
 
     @property
     def name(self) -> str:
@@ -73,17 +70,14 @@ class Node:
             HOSTNAME: self.name,
             "kubernetes.io/arch": "amd64",
             "kubernetes.io/os": "linux",
-            INSTANCE_TYPE: self.type,
+            TYPE_LABEL: self.type,
             "beta.kubernetes.io/instance-type": self.type,
             "topology.kubernetes.io/region": self.region,
             "topology.kubernetes.io/zone": f"{self.region}a",
-            "topology.k8s.aws/network-node-layer-1": "nn-0000000000000001",
-            "topology.k8s.aws/network-node-layer-2": f"nn-{self.number // (_PER_LAYER * _PER_LAYER):016x}",
-            "topology.k8s.aws/network-node-layer-3": f"nn-{self.number // _PER_LAYER:016x}",
             f"{_LABEL}/compute-type": "HyperPod",
             f"{_LABEL}/instance-group-name": self.group,
             f"{_LABEL}/node-health-status": self.health.value,
-            f"{_LABEL}/deep-health-check-status": self.deep_check,
+            HEALTH_LABEL: "Passed" if self.health is Health.SCHEDULABLE else "Failed",
         }
 
     @cached_property
@@ -101,18 +95,10 @@ def allocatable(instance_type: str) -> dict[str, Fraction]:
     found = cluster_instance(instance_type)
     if found is None:
         raise KeyError(instance_type)
-    cores = (Fraction(3, 10), Fraction(15, 100), Fraction(1, 10), Fraction(1, 10))
-    reserved = Fraction(1, 10) + sum(cores[core] if core < 4 else Fraction(6, 100) for core in range(found.vcpu))
-    memory = Fraction(found.memory_gib)
-    kept, left = Fraction(1, 2), memory
-    for size, share in ((4, 30), (4, 25), (8, 20), (112, 17), (None, 7)):
-        part = left if size is None else min(Fraction(size), left)
-        kept += part * share / 100
-        left -= part
     devices = {accelerator_resource(instance_type): found.accelerators, EFA: found.efa}
     return {
-        "cpu": Fraction(int((found.vcpu - reserved) * 1000), 1000),
-        "memory": Fraction(int((memory - kept) * 1024) * 1024**2),
+        "cpu": Fraction(round(found.allocatable_vcpu * 1000), 1000),
+        "memory": Fraction(int(found.allocatable_memory_gib * 1024) * 1024**2),
         "pods": Fraction(_PODS),
         "ephemeral-storage": Fraction(500 * _GIB),
         **{name: Fraction(count) for name, count in devices.items() if count},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +45,6 @@ class Nodes:
         self._events = events
         self._lose_processes = lose_processes
         self._changed = changed
-        self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._nodes: dict[str, Node] = {}
         self._repairing: set[str] = set()
@@ -61,7 +59,7 @@ class Nodes:
         """New instances join the cluster."""
         group, where = self._events.group, f"in Cluster {self._events.name} and IG {self._events.group}"
         for _ in range(count):
-            node = Node(new_instance_id(), next(self._numbers), self._settings.node_type, group, self._region)
+            node = Node(new_instance_id(), self._settings.node_type, group, self._region)
             with self._lock:
                 self._nodes[node.name] = node
             words = f"Instance {node.instance} is starting as part of instance replacement {where}"
@@ -84,7 +82,7 @@ class Nodes:
                 return
             self._repairing.add(name)
         health = Health.PENDING_REBOOT if reboot else Health.PENDING_REPLACEMENT
-        self._set(name, health=health, deep_check="Failed")
+        self._set(name, health=health)
         self._unhealthy(name, "NvidiaErrorReboot" if reboot else "NvidiaErrorTerminate", reboot=reboot)
         self._queue.add((name, Step.REPAIR), self._settings.node_seconds)
 
@@ -102,7 +100,7 @@ class Nodes:
             self._end_instance(name)
             self.join(1, replaces=name)
         else:
-            self._set(name, health=Health.SCHEDULABLE, is_ready=True, deep_check="Passed")
+            self._set(name, health=Health.SCHEDULABLE, is_ready=True)
             with self._lock:
                 self._repairing.discard(name)
             self._events.node_health(
@@ -140,7 +138,7 @@ class Nodes:
             recommendation=f"Please {repair} the Faulty Node.",
         )
 
-    def _set(self, name: str, **changes: Health | bool | str) -> None:
+    def _set(self, name: str, **changes: Health | bool) -> None:
         with self._lock:
             self._nodes[name] = replace(self._nodes[name], **changes)  # type: ignore[arg-type]  # of its fields
         self._changed()

@@ -11,7 +11,7 @@ from muster.options.hyperpod.local.quantities import quantity, requests_of
 
 
 def node(name: str = "a", node_type: str = "ml.m5.xlarge", **changes: Any) -> Node:
-    return Node(f"i-{name}", 0, node_type, "workers", "us-east-1", **changes)
+    return Node(f"i-{name}", node_type, "workers", "us-east-1", **changes)
 
 
 def pod(cpu: str = "1", **spec: Any) -> dict[str, Any]:
