@@ -1,19 +1,16 @@
 """`python -m muster.replica.entry.process`: one of the processes that the launcher starts for a replica."""
 
-import ctypes
 import os
-import signal
 import sys
 
 from muster.contract.exits import ReplicaExit
 from muster.replica.group.group_process import GroupProcess
-
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+from muster.replica.group.spawning import end_with_parent
 
 
 def main() -> ReplicaExit:
     """Run this process of its replica."""
-    _end_with_launcher()
+    end_with_parent()
     member = GroupProcess.of(os.environ)
     if member.folder is not None:
         member.folder.redirect_output(member.group.local_rank)
@@ -21,12 +18,6 @@ def main() -> ReplicaExit:
     from muster.replica.entry.main import main as run_process  # noqa: PLC0415
 
     return run_process(os.environ, member=member)
-
-
-def _end_with_launcher() -> None:
-    """On Linux: have the kernel kill this process when its launcher is killed. It would train on without its group."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,13 @@ fails, with SIGTERM first.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import logging
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -23,6 +25,7 @@ from muster.replica.group.launched_group import END_SECONDS, Ends, Group, Master
 
 # Slower than the launcher looks (watch.LOOK_SECONDS): it must see how a process ended before the spawner reaps it.
 _POLL_SECONDS = 0.5
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _MEET_SECONDS = 900  # torch's default for a rendezvous: instances may start minutes apart
 
 
@@ -75,6 +78,12 @@ def signal_process(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
         return  # it has ended
+
+
+def end_with_parent() -> None:
+    """On Linux: have the kernel kill this process when its parent is killed. It would train on without its replica."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def spawn_with_torch(group: Group, master: Master) -> Ends:

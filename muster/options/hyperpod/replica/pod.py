@@ -1,4 +1,4 @@
-"""What a pod was started with: its work, its place among the attempts, its names and folders. All errors at once."""
+"""What a pod was started with: its work, its names and folders. All errors at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from muster.replica.replica_errors import InputError
 
 ENV_POD_FOLDER = "MUSTER_POD_FOLDER"
 """Names the folder through which the pod's first process and the agent's worker share what they know."""
-_JOB = re.compile(r".+-r(?P<rank>0|[1-9]\d{0,3})-a(?P<attempt>[1-9]\d{0,2})")
+_JOB = re.compile(r".+-r(0|[1-9]\d{0,3})-a[1-9]\d{0,2}")
 _CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NUMBER = re.compile(r"-(\d{1,4})$")
 
@@ -30,15 +30,11 @@ class Pod:
     """A pod and its work.
 
     Attributes:
-        run, rank, attempt: as its job's name and its notices have them.
         base: stands for /opt/ml.
         address: by which the other pods and the operator reach it; empty where it is not known.
     """
 
     work: PodWork
-    run: str
-    rank: int
-    attempt: int
     base: Path
     name: str = ""
     address: str = ""
@@ -66,20 +62,16 @@ def read_pod(variables: Mapping[str, str]) -> Pod:
         raise InputError([f"{ENV_POD_WORK} is not set (the work of the pod, as JSON)"])
     work = _work(text)
     problems = _problems(work)
-    job, notices = _JOB.fullmatch(work.job), _run_of(work.notices_uri)
-    if job is None:
+    if not _JOB.fullmatch(work.job):
         problems.append(f"{ENV_POD_WORK}: job is {work.job!r}; allowed: a name that ends with -r0-a1 (rank, attempt)")
-    if notices is None:
+    if not _is_of_notices(work.notices_uri):
         problems.append(f"{ENV_POD_WORK}: notices_uri is {work.notices_uri!r}; allowed: s3://bucket/{NOTICES}RUN/")
     base = base_of(variables)
     problems += _unusable(base)
-    if job is None or notices is None or problems:
+    if problems:
         raise InputError(problems)
     return Pod(
         work=work,
-        run=notices,
-        rank=int(job["rank"]),
-        attempt=int(job["attempt"]),
         base=base,
         name=variables.get(ENV_POD_NAME, ""),
         address=variables.get(ENV_POD_ADDRESS, ""),
@@ -118,14 +110,13 @@ def _problems(work: PodWork) -> list[str]:
     return problems
 
 
-def _run_of(uri: str) -> str | None:
-    """The run whose notices lie at `uri`; None where it is not of that form."""
+def _is_of_notices(uri: str) -> bool:
+    """Whether the notices of a run may lie there."""
     try:
         _, prefix = split_s3_uri(uri)
     except ValueError:
-        return None
-    run = prefix.removeprefix(NOTICES).removesuffix("/")
-    return run if prefix == f"{NOTICES}{run}/" and run and "/" not in run else None
+        return False
+    return re.fullmatch(f"{NOTICES}[^/]+/", prefix) is not None
 
 
 def _unusable(base: Path) -> list[str]:

@@ -10,7 +10,6 @@ SIGTERM: it saves its state, and continues from it in the next start, with as ma
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
@@ -34,13 +33,13 @@ from muster.options.hyperpod.replica.hosts import Hosts, read_hosts, write_resou
 from muster.options.hyperpod.replica.kept_checkpoints import KeptCheckpoints
 from muster.options.hyperpod.replica.objects import Objects
 from muster.options.hyperpod.replica.pod import Pod, base_of, read_pod
+from muster.replica.group.spawning import end_with_parent
 from muster.replica.replica_errors import InputError, StoppedError
 from muster.replica.store.transport import StoreDeniedError, StoreError
 
 _LOOK_SECONDS = 0.1
 # Of archives: weights hardly become smaller, and the program's end waits for this.
 _ARCHIVE_LEVEL = 1
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _ENV_JOB = "TRAINING_JOB_NAME"  # as SageMaker names it
 
@@ -131,7 +130,7 @@ class _Worker:
                 command,
                 env=variables,
                 start_new_session=True,
-                preexec_fn=_end_with_worker,  # noqa: PLW1509 - no other thread runs yet
+                preexec_fn=end_with_parent,  # noqa: PLW1509 - no other thread runs yet; a second one would train beside it
             )
         except OSError as error:
             message = f"the program {command[0]!r} cannot be started: {error.strerror}"
@@ -209,12 +208,6 @@ def _upload(objects: Objects, folder: Path, uri: str) -> None:
                 tar.add(path, arcname=path.name)
         archive.flush()
         objects.upload(archive, archive.seek(0, os.SEEK_CUR), uri, lambda: True)
-
-
-def _end_with_worker() -> None:
-    """On Linux: have the kernel kill the program when this process is killed. A second one would train beside it."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":
