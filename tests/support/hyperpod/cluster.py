@@ -26,13 +26,6 @@ Document = dict[str, Any]
 _names = itertools.count(1)
 
 
-class NoIdentity:
-    """Pods without AWS credentials."""
-
-    def variables(self, pod: Mapping[str, Any], token_file: Path) -> dict[str, str]:
-        return {}
-
-
 @dataclass
 class PodCluster:
     """The cluster, its faults, and what it has put on the bus and into CloudWatch Logs."""
@@ -47,7 +40,8 @@ class PodCluster:
     def __post_init__(self) -> None:
         self.pool = ProcessPool()
         self.store = ObjectStore()
-        machine = PodMachine((PROGRAMS,), self.pool, self.place, {"PATH_OF_TEST": "1"}, NoIdentity(), self._open_log)
+        endpoint = {"PATH_OF_TEST": "1"}
+        machine = PodMachine((PROGRAMS,), self.pool, self.place, endpoint, lambda *_: {}, self._open_log)
         events = ClusterEvents(lambda _source, kind, detail, _arn: self.sent.append((kind, detail)), "c", "arn", "g")
         self.cluster = EmbeddedCluster(
             ClusterParts(self.store, self.settings, "us-east-1", machine, events, self.faults)

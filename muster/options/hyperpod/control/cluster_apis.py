@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 
 from botocore.exceptions import ClientError
 
@@ -45,13 +46,7 @@ class ClusterApis:
         api = self._apis.get(name)
         if api is None:
             cluster = self.cluster(name)
-
-            def connect() -> Connection:
-                return self._connection(cluster)
-
-            def token() -> str:
-                return self.clients.token(cluster.eks_cluster)
-
+            connect, token = partial(self._connection, cluster), partial(self.clients.token, cluster.eks_cluster)
             api = self._apis[name] = KubernetesApi(name, connect, token)
         return api
 

@@ -12,6 +12,7 @@ from functools import partial
 from muster.local.ministack.host import Host
 from muster.local.sagemaker.log_shipping import LogSink
 from muster.local.service.option_services import Hosted, ServiceParts
+from muster.options.hyperpod.contract.pod_log_lines import STREAMS
 from muster.options.hyperpod.local.cluster_calls import ClusterCalls, cluster_arn, log_group
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
@@ -22,7 +23,6 @@ from muster.options.hyperpod.local.pods.pod_machine import PodMachine
 
 GROUP = "workers"
 """The one instance group of the cluster."""
-STREAMS = "SagemakerHyperPodTrainingJob"
 
 _log = logging.getLogger(__name__)
 _Entry = tuple[str, str, Mapping[str, object], str]
@@ -66,7 +66,7 @@ class HostedCluster:
             processes=parts.processes,
             place=parts.place,
             endpoint=parts.endpoint,
-            identity=PodIdentities(account, settings.eks_cluster),
+            credentials=PodIdentities(account, settings.eks_cluster).variables,
             open_log=self._open_log,
         )
         events = ClusterEvents(EventQueue(host).put, settings.name, arn, GROUP)

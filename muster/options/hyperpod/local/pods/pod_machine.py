@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from muster.local.processes.process_pool import ProcessPool
 from muster.local.sagemaker.log_shipping import LogSink
@@ -40,13 +40,6 @@ class Addresses:
             self._used.discard(int(ipaddress.IPv4Address(address)))
 
 
-class PodIdentity(Protocol):
-    """The pod identity agent and its webhook."""
-
-    def variables(self, pod: Mapping[str, Any], token_file: Path) -> dict[str, str]:
-        """What a pod that starts now is given to get credentials; nothing without an association."""
-
-
 @dataclass(frozen=True)
 class PodMachine:
     """The machine below all nodes."""
@@ -58,7 +51,8 @@ class PodMachine:
     """Folder of all pods and node file systems of this cluster."""
     endpoint: Mapping[str, str]
     """Environment variables with which a container reaches the services."""
-    identity: PodIdentity
+    credentials: Callable[[Mapping[str, Any], Path], Mapping[str, str]]
+    """The variables by which a pod that starts now gets credentials; the file is for its token."""
     open_log: Callable[[str], LogSink]
     """Opens the log stream of a node."""
     addresses: Addresses = field(default_factory=Addresses)

@@ -169,7 +169,7 @@ class PodProcess:
             ENV_TERMINATION_LOG: str(self.place / "termination-log"),
             volumes.ENV_MOUNTS: json.dumps({path: str(folder) for path, folder in mounts.items()}),
             **self._machine.endpoint,
-            **self._machine.identity.variables(self._pod, self.place / "credentials-token"),
+            **self._machine.credentials(self._pod, self.place / "credentials-token"),
         }
         code = self._machine.code
         return self._machine.processes.spawn(command, env=environment, cwd=code[0] if code else base, log=self._output)
