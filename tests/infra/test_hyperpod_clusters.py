@@ -14,8 +14,9 @@ from muster.infra.deploy.settings_changes import pinned_changes, setting_changes
 from muster.infra.settings.cluster_tables import ClusterTable
 from muster.infra.settings.settings_file import parse_settings
 from muster.infra.settings.stack_settings import Platform
+from muster.options.hyperpod.contract.object_identity import IDENTITY_AGENT, OPERATOR
 from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS
-from muster.options.hyperpod.infra.cluster_preflight import IDENTITY_AGENT, OPERATOR, ClusterState, cluster_problems
+from muster.options.hyperpod.infra.cluster_preflight import ClusterState, cluster_problems
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
 from tests.infra.variants import Variant
 from tests.support.template import Template

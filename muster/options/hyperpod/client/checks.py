@@ -12,16 +12,14 @@ from typing import Any
 
 from muster.contract.training.clusters import Cluster
 from muster.options.hyperpod.client.cluster_api import ClusterAnswer, ClusterApi, ClusterUnreachableError
-from muster.options.hyperpod.contract.object_identity import GROUP, PLURAL, VERSION
+from muster.options.hyperpod.contract.object_identity import GROUP, IDENTITY_AGENT, OPERATOR, PLURAL, RBAC, VERSION
 from muster.options.verify.client.check_outcomes import Check, judged
 from muster.options.verify.client.verified_stack import Account, FreeChecks, OfferedChecks, UncheckedError, made
 
-NEEDED_ADDONS = ("amazon-sagemaker-hyperpod-training-operator", "eks-pod-identity-agent")
 _NAMES = (
     *("cluster", "cluster-add-ons", "cluster-access-entries"),
     *("cluster-api", "cluster-job-kind", "cluster-roles"),
 )
-_RBAC = "rbac.authorization.k8s.io"
 
 
 class ClusterChecks:
@@ -85,12 +83,12 @@ class ClusterChecks:
 
     def _add_ons(self, name: str) -> Iterator[Check]:
         problems, cluster = dict[str, object](), self._described["name"]
-        for addon in NEEDED_ADDONS:
+        for addon in (OPERATOR, IDENTITY_AGENT):
             found = self._account.ask("eks", "describe_addon", clusterName=cluster, addonName=addon)
             status = found.get("addon", {}).get("status", "missing")
             problems[f"the add-on {addon} is {status}"] = status != "ACTIVE"
         remedy = f"aws eks create-addon --cluster-name {cluster} --addon-name NAME"
-        yield judged(name, f"{' and '.join(NEEDED_ADDONS)} are active.", problems, remedy)
+        yield judged(name, f"{OPERATOR} and {IDENTITY_AGENT} are active.", problems, remedy)
 
     def _entries(self, name: str) -> Iterator[Check]:
         problems, cluster = dict[str, object](), self._described["name"]
@@ -111,7 +109,7 @@ class ClusterChecks:
 
     def _api(self, name: str) -> Iterator[Check]:
         """Every caller whom the cluster knows may ask what they may do, here whether they may read roles."""
-        attributes = {"namespace": self._cluster.default_namespace, "verb": "get", "group": _RBAC, "resource": "roles"}
+        attributes = {"namespace": self._cluster.default_namespace, "verb": "get", "group": RBAC, "resource": "roles"}
         question = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         answer = self.call("POST", path, {**question, "spec": {"resourceAttributes": attributes}})
@@ -122,7 +120,7 @@ class ClusterChecks:
         kind = f"{PLURAL}.{GROUP}/{VERSION}"
         known = [item.get("name") for item in self.call("GET", f"/apis/{GROUP}/{VERSION}").body.get("resources", ())]
         problems = {f"the cluster does not know {kind}": PLURAL not in known}
-        yield judged(name, f"the cluster knows {kind}.", problems, f"Install the add-on {NEEDED_ADDONS[0]}.")
+        yield judged(name, f"the cluster knows {kind}.", problems, f"Install the add-on {OPERATOR}.")
 
     def _roles(self, name: str) -> Iterator[Check]:
         problems = dict[str, object]()
@@ -130,7 +128,7 @@ class ClusterChecks:
         access = [one for one in access if one["EksCluster"] == self._eks]
         roles = [(space, role) for one in access for space in one["Namespaces"] for role in one["Roles"]]
         for namespace, item in roles:
-            path, place = f"/apis/{_RBAC}/v1/namespaces/{namespace}", f"{item['Name']} in {namespace}"
+            path, place = f"/apis/{RBAC}/v1/namespaces/{namespace}", f"{item['Name']} in {namespace}"
             role, binding = (self.call("GET", f"{path}/{kind}/{item['Name']}") for kind in ("roles", "rolebindings"))
             groups = [subject.get("name") for subject in binding.body.get("subjects", ())]
             problems[f"there is no role {place}, or it has other rules"] = role.body.get("rules") != item["Rules"]

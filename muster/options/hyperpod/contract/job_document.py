@@ -33,7 +33,13 @@ from muster.options.hyperpod.contract.object_identity import (
     job_labels,
     service_account,
 )
-from muster.options.hyperpod.contract.pod_bootstrap import ENV_POD_ADDRESS, ENV_POD_NAME, POD_COMMAND, STOP_SECONDS
+from muster.options.hyperpod.contract.pod_bootstrap import (
+    AGENT_PORT,
+    ENV_POD_ADDRESS,
+    ENV_POD_NAME,
+    POD_COMMAND,
+    STOP_SECONDS,
+)
 from muster.options.hyperpod.contract.pod_resources import pod_resources
 from muster.options.hyperpod.contract.pod_work import (
     ENV_POD_WORK,
@@ -49,7 +55,6 @@ POD = "pod"
 """The name of the replicaSpec: the operator names pods `{job}-pod-{index}`."""
 CONTAINER = "pytorch-job-container"
 """The name of the container, as AWS's own clients name it."""
-AGENT_PORT = 8080  # of hyperpodrun, which the operator calls
 QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 TYPE_LABEL = "node.kubernetes.io/instance-type"
 HEALTH_LABEL = "sagemaker.amazonaws.com/deep-health-check-status"

@@ -1,4 +1,4 @@
-"""Names, labels and annotations of what Muster creates in a cluster, and what they prove."""
+"""Names in a cluster, and labels and annotations of what Muster creates there: what they prove."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from muster.contract import names
 
 GROUP, VERSION, PLURAL, KIND = "sagemaker.amazonaws.com", "v1", "hyperpodpytorchjobs", "HyperPodPyTorchJob"
 API_VERSION = f"{GROUP}/{VERSION}"
+RBAC = "rbac.authorization.k8s.io"
+OPERATOR, IDENTITY_AGENT = "amazon-sagemaker-hyperpod-training-operator", "eks-pod-identity-agent"
+"""The add-ons of EKS without which no job runs."""
 
 LABEL_STACK = "muster/stack"
 """The job prefix of the stack: by it all jobs of a stack are listed."""

@@ -15,6 +15,8 @@ ENV_POD_NAME = "POD_NAME"
 """The pod's name (metadata.name), by the downward API."""
 ENV_POD_ADDRESS = "POD_IP"
 """The pod's address (status.podIP), by the downward API."""
+AGENT_PORT = 8080
+"""Where the operator finds the agent (hyperpodrun) of a pod."""
 STOP_SECONDS = 180
 """terminationGracePeriodSeconds of a pod: so long Kubernetes waits after SIGTERM."""
 

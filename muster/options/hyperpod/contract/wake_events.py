@@ -6,11 +6,8 @@ from collections.abc import Mapping
 
 from muster.contract.answer_values import mapping_of
 
-CLUSTER_EVENTS = (
-    "SageMaker HyperPod Cluster Node Health Event",
-    "SageMaker HyperPod Cluster Event",
-    "SageMaker HyperPod Cluster State Change",
-)
+NODE_HEALTH, CLUSTER_EVENT = "SageMaker HyperPod Cluster Node Health Event", "SageMaker HyperPod Cluster Event"
+CLUSTER_EVENTS = (NODE_HEALTH, CLUSTER_EVENT, "SageMaker HyperPod Cluster State Change")
 """The types of HyperPod's events that may be about the nodes of a job."""
 _NAME_MAX = 63
 

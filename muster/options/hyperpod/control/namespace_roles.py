@@ -15,11 +15,10 @@ from muster.contract.errors import MusterError
 from muster.contract.training.clusters import ClusterName, DnsLabel, EksName
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
-from muster.options.hyperpod.contract.object_identity import LABEL_STACK
+from muster.options.hyperpod.contract.object_identity import LABEL_STACK, RBAC
 from muster.options.hyperpod.control.api import Json, KubernetesApi
 from muster.options.hyperpod.control.cluster_errors import ClusterRefusedError
 
-RBAC = "rbac.authorization.k8s.io"
 _API = f"/apis/{RBAC}/v1/namespaces"
 # A cluster accepts a new access entry after some seconds; until then it refuses the role.
 _ACCEPTED_AFTER = {401, 403}

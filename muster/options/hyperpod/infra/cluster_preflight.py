@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from muster.contract.errors import Problem, StatedProblem
 from muster.infra.settings.cluster_tables import ClusterTable
+from muster.options.hyperpod.contract.object_identity import IDENTITY_AGENT, OPERATOR
 
 if TYPE_CHECKING:
     from muster.infra.deploy.account import Account
 
-OPERATOR = "amazon-sagemaker-hyperpod-training-operator"
-IDENTITY_AGENT = "eks-pod-identity-agent"
 _MODES = {"API", "API_AND_CONFIG_MAP"}
 _READY = {"ACTIVE", "UPDATING"}
 

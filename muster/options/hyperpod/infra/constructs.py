@@ -21,6 +21,7 @@ from muster.infra.policy import Arns, Target, allow, pass_role, read
 from muster.infra.settings.stack_settings import StackSettings
 from muster.infra.stack_option import NOTICES_OF_REPLICAS, Grant, Notices, Resources, StackOption
 from muster.options.hyperpod.contract.object_identity import GROUP, PLURAL
+from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS
 from muster.options.hyperpod.infra.cluster_access import CalledBy, ClusterAccess, Rule
 from muster.options.hyperpod.infra.cluster_table import network_of
 from muster.options.hyperpod.infra.pod_role import PodRole, eks_cluster_arns
@@ -88,11 +89,7 @@ def _cluster_events(context: TriggerContext) -> list[RuleSettings]:
     # HyperPod sends no event about a job. "Cluster Event" comes of clusters with continuous provisioning alone.
     pattern = events.EventPattern(
         source=["aws.sagemaker"],
-        detail_type=[
-            "SageMaker HyperPod Cluster Event",
-            "SageMaker HyperPod Cluster Node Health Event",
-            "SageMaker HyperPod Cluster State Change",
-        ],
+        detail_type=sorted(CLUSTER_EVENTS),
         # A "Cluster Event" has the name in its EventDetails.
         detail={"$or": [{"ClusterName": clusters}, {"EventDetails": {"ClusterName": clusters}}]},
     )

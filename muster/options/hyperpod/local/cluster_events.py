@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENT, NODE_HEALTH
+
 SOURCE = "aws.sagemaker"
-NODE_HEALTH = "SageMaker HyperPod Cluster Node Health Event"
-CLUSTER_EVENT = "SageMaker HyperPod Cluster Event"
 
 Put = Callable[[str, str, Mapping[str, object], str], None]
 """(source, detail type, detail, resource): Host.put_event."""

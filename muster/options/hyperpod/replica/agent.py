@@ -13,13 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from muster.contract.training.source_delivery import PACKAGE_SUFFIX
+from muster.options.hyperpod.contract.pod_bootstrap import AGENT_PORT
 from muster.options.hyperpod.replica.hosts import own_address
 from muster.options.hyperpod.replica.pod import Pod
 from muster.replica.replica_errors import InputError
 
 AGENT = "hyperpodrun"
-PORT = 8080
-"""Where the operator finds the agent of a pod."""
 WORKER_STOP_SECONDS = 120
 """How long a worker may take after SIGTERM: as long as SageMaker waits."""
 _WORKER = "muster.options.hyperpod.replica.worker"
@@ -62,7 +61,7 @@ def agent_command(agent: str, pod: Pod, logs: Path) -> list[str]:
         "--shutdown-signal": "SIGTERM",
         "--shutdown-timeout": str(WORKER_STOP_SECONDS),
         "--server-host": pod.address or own_address(),
-        "--server-port": str(PORT),
+        "--server-port": str(AGENT_PORT),
         "--server-log-level": "warning",  # else a line for each look of the operator
         "--tee": "3",
         "--log-dir": str(logs),

@@ -11,12 +11,11 @@ from ministack.core import responses
 from ministack.services import eks
 
 from muster.local.ministack.host import Account
+from muster.options.hyperpod.contract.object_identity import IDENTITY_AGENT, OPERATOR
 from muster.options.hyperpod.local.eks.tokens import InvalidTokenError, principal_of
 from muster.options.hyperpod.local.kubernetes.rights import AUTHENTICATED, AccessPolicy, User
 
 _log = logging.getLogger("muster.local.eks")
-ADDONS = ("amazon-sagemaker-hyperpod-training-operator", "eks-pod-identity-agent")
-"""What an embedded cluster does, which AWS delivers as add-ons of EKS."""
 _SESSION = re.compile(r"arn:[^:]+:sts::(\d+):assumed-role/([^/]+)/(.+)")
 
 
@@ -51,7 +50,7 @@ def register(account: Account, name: str, endpoint: str, authority: str, version
             certificateAuthority={"data": authority},
             status="ACTIVE",
         )
-        for addon in ADDONS:
+        for addon in (OPERATOR, IDENTITY_AGENT):
             eks._create_addon(name, {"addonName": addon})
 
 

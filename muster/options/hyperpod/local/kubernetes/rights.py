@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from muster.options.hyperpod.contract.object_identity import RBAC
 from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore
-from muster.options.hyperpod.local.kubernetes.served_resources import RBAC, ROLE_BINDINGS, ROLES, Resource
+from muster.options.hyperpod.local.kubernetes.served_resources import ROLE_BINDINGS, ROLES, Resource
 from muster.options.hyperpod.local.kubernetes.status_errors import Document, StatusError, bad_request, forbidden
 
 AUTHENTICATED = "system:authenticated"

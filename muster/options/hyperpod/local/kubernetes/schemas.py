@@ -19,10 +19,10 @@ from muster.options.hyperpod.contract.job_schema import (
     resolved_schema,
     types_of,
 )
+from muster.options.hyperpod.contract.object_identity import RBAC
 from muster.options.hyperpod.local.kubernetes.served_resources import (
     JOBS,
     PODS,
-    RBAC,
     ROLE_BINDINGS,
     ROLES,
     SERVICE_ACCOUNTS,

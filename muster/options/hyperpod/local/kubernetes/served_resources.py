@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from muster.options.hyperpod.contract.object_identity import GROUP, KIND, PLURAL, VERSION
-
-RBAC = "rbac.authorization.k8s.io"
+from muster.options.hyperpod.contract.object_identity import GROUP, KIND, PLURAL, RBAC, VERSION
 
 
 @dataclass(frozen=True)

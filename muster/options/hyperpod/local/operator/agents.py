@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-PORT = 8080
+from muster.options.hyperpod.contract.pod_bootstrap import AGENT_PORT
+
 _SECONDS = 2.0
 
 
@@ -39,7 +40,7 @@ def tell(address: str, path: str, body: Mapping[str, Any] | None = None) -> bool
 
 
 def _call(address: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes | None:
-    connection = http.client.HTTPConnection(address, PORT, timeout=_SECONDS)
+    connection = http.client.HTTPConnection(address, AGENT_PORT, timeout=_SECONDS)
     try:
         content = None if body is None else json.dumps(body)
         connection.request(method, path, content, {"Content-Type": "application/json"} if content else {})
