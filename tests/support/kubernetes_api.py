@@ -15,7 +15,7 @@ from muster.options.hyperpod.local.kubernetes.rights import AUTHENTICATED, Acces
 JOBS = "/apis/sagemaker.amazonaws.com/v1/namespaces/team/hyperpodpytorchjobs"
 PODS = "/api/v1/namespaces/team/pods"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-_EVERYTHING = ({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]})
+_EVERYTHING = ({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},)
 _VIEW = ({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]},)
 _OWN = (
     *_VIEW,

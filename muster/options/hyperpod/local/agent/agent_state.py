@@ -7,8 +7,6 @@ import threading
 from collections.abc import Mapping
 from enum import StrEnum
 
-AGENT_VERSION = "1.1.3"
-"""The version whose protocol this is."""
 _log = logging.getLogger("hyperpodrun")
 
 

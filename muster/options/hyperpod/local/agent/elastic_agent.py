@@ -16,7 +16,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from muster.options.hyperpod.local.agent.agent_state import AGENT_VERSION, AgentState, StateBox
+from muster.options.hyperpod.local.agent.agent_state import AgentState, StateBox
 from muster.options.hyperpod.local.agent.arguments import Arguments
 from muster.options.hyperpod.local.agent.log_rules import BAD, AgentLogRule, LogState, LogWatch
 from muster.options.hyperpod.local.agent.worker_process import Output, Worker
@@ -123,9 +123,9 @@ class Agent:
         """POST /shutdown."""
         self._box.set(AgentState.SHUTDOWN)
 
-    def status(self) -> dict[str, object]:
+    def status(self) -> dict[str, str]:
         """GET /status."""
-        return {**self._box.document(), "restartMode": "process_level_restart", "agent_version": AGENT_VERSION}
+        return self._box.document()
 
     # --- the loop ------------------------------------------------------------------------------
 

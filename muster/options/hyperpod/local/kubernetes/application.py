@@ -127,7 +127,7 @@ class KubernetesApi:
         if not self._authorizer.allows(user, info):
             raise refusal(user, info)
         if info.path:
-            return JSONResponse(_about(request.method, info.path))
+            return JSONResponse(_about(info.path))
         if (info.group, info.resource) == (_REVIEWS, _REVIEW):
             if request.method != "POST":
                 raise method_not_allowed()
@@ -227,10 +227,8 @@ def _refused(error: StatusError) -> JSONResponse:
     return JSONResponse(error.document(), error.code, headers)
 
 
-def _about(method: str, path: str) -> Document:
+def _about(path: str) -> Document:
     """What the server says of itself: its version, and the resources of a group."""
-    if method != "GET":
-        raise method_not_allowed()
     if path == "/version":
         major, minor = VERSION.split(".")
         return {"major": major, "minor": minor, "gitVersion": f"v{VERSION}.5-eks-3025e55"}

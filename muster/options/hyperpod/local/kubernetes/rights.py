@@ -13,22 +13,14 @@ from muster.options.hyperpod.local.kubernetes.served_resources import ROLE_BINDI
 from muster.options.hyperpod.local.kubernetes.status_errors import Document, StatusError, bad_request, forbidden
 
 AUTHENTICATED = "system:authenticated"
-_UNAUTHENTICATED = "system:unauthenticated"
 Rule = Mapping[str, Any]
 """A `PolicyRule`, as in a role."""
 
 
-def _get(*urls: str) -> Rule:
-    return {"verbs": ["get"], "nonResourceURLs": urls}
-
-
-_PUBLIC = _get("/healthz", "/livez", "/readyz", "/version", "/version/")
-_REVIEW = {"verbs": ["create"], "apiGroups": ["authorization.k8s.io"], "resources": ["selfsubjectaccessreviews"]}
-_OF_GROUPS: Mapping[str, Sequence[Rule]] = {
-    AUTHENTICATED: (_PUBLIC, _get("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"), _REVIEW),
-    _UNAUTHENTICATED: (_PUBLIC,),
-}
-"""What a new cluster's own roles give (system:discovery, system:basic-user, system:public-info-viewer)."""
+_REVIEW: Rule = {"verbs": ["create"], "apiGroups": ["authorization.k8s.io"], "resources": ["selfsubjectaccessreviews"]}
+"""What a new cluster's own role system:basic-user gives to all who are authenticated."""
+_PUBLIC_PATH = "/version"
+"""What system:public-info-viewer lets everyone read, as far as it is served; system:discovery adds all other paths."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +50,7 @@ class User:
     """The IAM role or user behind it, without account: for counts of calls."""
 
 
-ANONYMOUS = User("system:anonymous", (_UNAUTHENTICATED,))
+ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 
 @dataclass(frozen=True)
@@ -89,14 +81,16 @@ class Authorizer:
 
     def allows(self, user: User, asked: Attributes) -> bool:
         """Whether the user may do what is asked."""
+        if asked.path:
+            return asked.verb == "get" and (asked.path == _PUBLIC_PATH or AUTHENTICATED in user.groups)
         if any(policy.allows(asked) for policy in user.policies):
             return True
         return any(_allows(rule, asked) for rule in self._rules(user, asked.namespace))
 
     def _rules(self, user: User, namespace: str) -> Iterator[Rule]:
         """The rules of RBAC that the user has in a namespace, those of the whole cluster among them."""
-        for group in user.groups:
-            yield from _OF_GROUPS.get(group, ())
+        if AUTHENTICATED in user.groups:
+            yield _REVIEW
         if namespace:
             for binding in self._store.list(ROLE_BINDINGS, namespace):
                 if any(subject["name"] in user.groups for subject in binding.get("subjects", ())):
@@ -119,14 +113,10 @@ class Authorizer:
 
 def _allows(rule: Rule, asked: Attributes) -> bool:
     """Whether a rule gives the right to a request."""
-    if not _has(rule["verbs"], asked.verb):
-        return False
-    if asked.path:
-        urls = rule.get("nonResourceURLs") or ()
-        return any(asked.path == url or (url[-1] == "*" and asked.path.startswith(url[:-1])) for url in urls)
     names = rule.get("resourceNames")
     return (
-        _has(rule.get("apiGroups", ()), asked.group)
+        _has(rule["verbs"], asked.verb)
+        and _has(rule.get("apiGroups", ()), asked.group)
         and _has(rule.get("resources", ()), asked.full_resource)
         and (not names or asked.name in names)
     )

@@ -17,21 +17,22 @@ _SECONDS = 2.0
 class AgentStatus:
     """What an agent says of itself: `ready`, `running`, `completed`, `faulted`, `stopping`, `shutdown`."""
 
-    state: str
+    state: str = ""
+    """Empty where no agent answers."""
     reason: str = ""
     message: str = ""
 
 
-def status_of(address: str) -> AgentStatus | None:
-    """GET /status; None where no agent answers."""
+def status_of(address: str) -> AgentStatus:
+    """GET /status."""
     answer = _call(address, "GET", "/status")
     if answer is None:
-        return None
+        return AgentStatus()
     try:
         document = json.loads(answer)
         return AgentStatus(str(document["status"]), document.get("reason", ""), document.get("message", ""))
     except (ValueError, KeyError, TypeError):
-        return None
+        return AgentStatus()
 
 
 def tell(address: str, path: str, body: Mapping[str, Any] | None = None) -> bool:

@@ -238,13 +238,12 @@ class JobRun:
 
     def _gather(self, view: JobView, pods: Sequence[PodView]) -> float | None:
         """Wait until as many agents are ready as train; start them."""
-        states = {pod.uid: agents.status_of(pod.address) for pod in pods if pod.runs and pod.address}
+        states = {pod.uid: agents.status_of(pod.address).state for pod in pods if pod.runs and pod.address}
         for pod in pods:
-            state = states.get(pod.uid)
-            busy = state is not None and state.state in {"running", "faulted", "completed"}
+            busy = states.get(pod.uid) in {"running", "faulted", "completed"}
             if busy and pod.uid not in self._stopped and agents.tell(pod.address, "/stop", _RESTART):
                 self._stopped.add(pod.uid)
-        ready = [pod for pod in pods if (state := states.get(pod.uid)) is not None and state.state == "ready"]
+        ready = [pod for pod in pods if states.get(pod.uid) == "ready"]
         self._shrink_if_late(view, len(ready))
         if len(ready) >= self._count:
             self._start(view, ready)
@@ -318,14 +317,14 @@ class JobRun:
         for pod in active:
             if pod.uid in self._finished or not pod.runs:
                 continue
-            state = agents.status_of(pod.address)
-            lost = self._lost_agent(pod, state)
+            status = agents.status_of(pod.address)
+            lost = self._lost_agent(pod, status)
             if lost is not None:
                 return self._remedy(view, lost, pods)
-            if state is not None and state.state == "completed":
+            if status.state == "completed":
                 self._finished.add(pod.uid)
-            if state is not None and state.state == "faulted":
-                return self._remedy(view, Fault(state.reason or "WorkerFault", state.message, (pod,)), pods)
+            if status.state == "faulted":
+                return self._remedy(view, Fault(status.reason or "WorkerFault", status.message, (pod,)), pods)
         if len(self._finished) == len(self._ranks):
             self._write(view, status_writer.completed)
             return 0.0
@@ -333,8 +332,8 @@ class JobRun:
             self._grow(view, pods, nodes, granted)
         return _ASK_SECONDS
 
-    def _lost_agent(self, pod: PodView, state: AgentStatus | None) -> Fault | None:
-        if state is not None:
+    def _lost_agent(self, pod: PodView, status: AgentStatus) -> Fault | None:
+        if status.state:
             self._unseen.pop(pod.uid, None)
             return None
         since = self._unseen.setdefault(pod.uid, time.monotonic())
@@ -365,7 +364,7 @@ class JobRun:
 
     def _end_growing(self, view: JobView, pods: Sequence[PodView], policy: Mapping[str, Any], now: float) -> None:
         new = [pod for pod in pods if pod.uid not in self._ranks and pod.index < self._grow_to and pod.runs]
-        ready = [pod for pod in new if (state := agents.status_of(pod.address)) is not None and state.state == "ready"]
+        ready = [pod for pod in new if agents.status_of(pod.address).state == "ready"]
         if len(self._ranks) + len(ready) >= self._grow_to:
             graceful = int(policy.get("gracefulShutdownTimeoutInSeconds") or 0)
             body = {"is_graceful": graceful > 0, **({"timeout": graceful} if graceful else {})}

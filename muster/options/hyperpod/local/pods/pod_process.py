@@ -103,7 +103,7 @@ class PodProcess:
     def _live(self) -> None:
         self.place.mkdir(parents=True)
         ship = self._machine.open_log(self.node)
-        self._write(pod_status.waiting(self._pod, "ContainerCreating", at=timestamp()))
+        self._write(pod_status.waiting(self._pod, "ContainerCreating"))
         if not self._image_is_there():
             return
         child = self._start()
@@ -123,11 +123,9 @@ class PodProcess:
         if is_local(image):
             return True
         message = f'failed to pull image "{image}": not found; the embedded cluster has muster-local/python'
-        self._write(pod_status.waiting(self._pod, "ErrImagePull", message, timestamp()))
+        self._write(pod_status.waiting(self._pod, "ErrImagePull", message))
         if not self._stop.wait(_WAIT_SECONDS):
-            self._write(
-                pod_status.waiting(self._pod, "ImagePullBackOff", f'Back-off pulling image "{image}"', timestamp())
-            )
+            self._write(pod_status.waiting(self._pod, "ImagePullBackOff", f'Back-off pulling image "{image}"'))
             self._stop.wait()
         return False
 
@@ -140,7 +138,7 @@ class PodProcess:
             except MissingReferenceError as error:
                 if str(error) != said:
                     said = str(error)
-                    self._write(pod_status.waiting(self._pod, "CreateContainerConfigError", said, timestamp()))
+                    self._write(pod_status.waiting(self._pod, "CreateContainerConfigError", said))
                 self._stop.wait(_WAIT_SECONDS)
         return None
 

@@ -21,15 +21,15 @@ class Ended:
     finished: str
 
 
-def waiting(pod: Mapping[str, Any], reason: str, message: str = "", at: str = "") -> Document:
+def waiting(pod: Mapping[str, Any], reason: str, message: str = "") -> Document:
     """The container waits: ContainerCreating, ErrImagePull, ImagePullBackOff, CreateContainerConfigError."""
     state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
-    return _status(pod, "Pending", state, ready=False, at=at)
+    return _status(pod, "Pending", state)
 
 
 def running(pod: Mapping[str, Any], address: str, started: str) -> Document:
     """The container runs."""
-    status = _status(pod, "Running", {"running": {"startedAt": started}}, ready=True, at=started)
+    status = _status(pod, "Running", {"running": {"startedAt": started}})
     return {**status, "podIP": address, "hostIP": address}
 
 
@@ -41,31 +41,22 @@ def ended(pod: Mapping[str, Any], end: Ended) -> Document:
     if end.message:
         terminated["message"] = end.message[:_MESSAGE_BYTES]
     phase = "Succeeded" if end.exit_code == 0 else "Failed"
-    return _status(pod, phase, {"terminated": terminated}, ready=False, at=end.finished)
+    return _status(pod, phase, {"terminated": terminated})
 
 
-def _status(pod: Mapping[str, Any], phase: str, state: Document, *, ready: bool, at: str) -> Document:
-    before = dict(pod.get("status", {}))
+def _status(pod: Mapping[str, Any], phase: str, state: Document) -> Document:
+    ready = phase == "Running"
     container = pod["spec"]["containers"][0]
     answer = {
         "name": container["name"],
         "image": container.get("image", ""),
         "imageID": container.get("image", "") if "waiting" not in state else "",
         "ready": ready,
-        "started": "running" in state,
         "restartCount": 0,
         "state": state,
-        "lastState": {},
     }
-    done = {"reason": "PodCompleted"} if phase == "Succeeded" else {}
     conditions = [
         {"type": "PodScheduled", "status": "True"},
-        {"type": "Initialized", "status": "True", **done},
-        {"type": "ContainersReady", "status": str(ready), **({} if ready else {"reason": "ContainersNotReady"})},
         {"type": "Ready", "status": str(ready), **({} if ready else {"reason": "ContainersNotReady"})},
     ]
-    old = {item["type"]: item for item in before.get("conditions", ())}
-    for item in conditions:
-        same = old.get(item["type"], {}).get("status") == item["status"]
-        item["lastTransitionTime"] = old[item["type"]].get("lastTransitionTime", at) if same else at
-    return {**before, "phase": phase, "conditions": conditions, "containerStatuses": [answer]}
+    return {**pod.get("status", {}), "phase": phase, "conditions": conditions, "containerStatuses": [answer]}
