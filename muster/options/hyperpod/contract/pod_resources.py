@@ -50,22 +50,22 @@ def pod_resources(asked: HyperPod, instance_type: str, *, several: bool) -> dict
     return {name: values for name, values in (("requests", requests), ("limits", limits)) if values}
 
 
-def resource_problems(asked: HyperPod, instance_types: tuple[str, ...]) -> Iterator[Problem]:
-    """What no node of these types has."""
+def resource_problems(asked: HyperPod, instance_types: tuple[str, ...], where: str) -> Iterator[Problem]:
+    """What no node of these types has; `where` is the section of the spec."""
     for name in instance_types:
         instance = cluster_instance(name)
         if instance is None:
             if asked.accelerators is None:
                 statement = f"missing, and what a node of type {name} has is not known to this version of Muster"
-                yield StatedProblem("hyperpod.accelerators", statement, "write how many each pod needs; 0 for none")
+                yield StatedProblem(f"{where}.accelerators", statement, "write how many each pod needs; 0 for none")
             continue
         if asked.partition is not None and (not instance.accelerators or accelerator_resource(name) != NVIDIA):
             allowed = f"{name} has no GPU that can be divided"
-            yield Problem("hyperpod.partition", repr(asked.partition), "leave it out", allowed)
+            yield Problem(f"{where}.partition", repr(asked.partition), "leave it out", allowed)
         for field, request in (("vcpu_limit", asked.vcpu), ("memory_limit_gib", asked.memory_gib)):
             limit = getattr(asked, field)
             if limit is not None and request is not None and limit < request:
-                yield Problem(f"hyperpod.{field}", f"{limit:g}", "raise it", f"at least what is asked for, {request:g}")
+                yield Problem(f"{where}.{field}", f"{limit:g}", "raise it", f"at least what is asked for, {request:g}")
         most = {
             "accelerators": (asked.accelerators, instance.accelerators * (_SLICES if asked.partition else 1)),
             "efa": (asked.efa, instance.efa),
@@ -75,7 +75,7 @@ def resource_problems(asked: HyperPod, instance_types: tuple[str, ...]) -> Itera
         for field, (wanted, there) in most.items():
             if wanted is not None and wanted > there:
                 allowed = f"{name} has {there} for pods"
-                yield Problem(f"hyperpod.{field}", f"{wanted:g}", "lower it, or choose another instance_type", allowed)
+                yield Problem(f"{where}.{field}", f"{wanted:g}", "lower it, or choose another instance_type", allowed)
 
 
 def _whole(share: float, limit: float | None) -> float:

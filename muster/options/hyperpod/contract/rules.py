@@ -136,8 +136,7 @@ def _section_problems(part: ClusterPart) -> Iterator[Problem]:
         statement = "set for ranks that run on a cluster"
         yield StatedProblem("instance_preferences", statement, remedy, _JOBS_ALONE)
     else:
-        for problem in resource_problems(asked, part.spec.instance_types):
-            yield _placed(problem, where)
+        yield from resource_problems(asked, part.spec.instance_types, where)
     if asked.partition is not None and (part.spec.instance_count > 1 or asked.elastic is not None):
         remedy = "leave it out, or set instance_count: 1 without elastic"
         yield StatedProblem(f"{where}.partition", "parts of GPUs do not talk to those of other nodes", remedy)
@@ -155,11 +154,6 @@ def _section_problems(part: ClusterPart) -> Iterator[Problem]:
         allowed = f"at most max_retries ({restarts.max_retries})"
         field = f"{where}.restarts.before_full_restart"
         yield Problem(field, str(restarts.before_full_restart), "lower it, or raise max_retries", allowed)
-
-
-def _placed(problem: Problem, section: str) -> Problem:
-    field = section + problem.field.removeprefix("hyperpod")
-    return type(problem)(field, problem.found, problem.remedy, problem.allowed)
 
 
 def _elastic_problems(elastic: Elastic, count: int, where: str) -> Iterator[Problem]:
