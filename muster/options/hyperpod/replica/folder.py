@@ -51,12 +51,12 @@ class PodFolder:
         """A worker begins; returns the mark of this start."""
         (self.place / "end.json").unlink(missing_ok=True)
         mark = uuid.uuid4().hex
-        self._write("start.json", {"mark": mark, "pid": os.getpid()})
+        write_json(self.place / "start.json", {"mark": mark, "pid": os.getpid()})
         return mark
 
     def finish(self, code: int, reason: str) -> None:
         """The worker is about to end, with everything stored."""
-        self._write("end.json", {"code": code, "reason": reason, "at": time.time()})
+        write_json(self.place / "end.json", {"code": code, "reason": reason, "at": time.time()})
 
     @property
     def has_begun(self) -> bool:
@@ -115,10 +115,12 @@ class PodFolder:
             if is_started and not is_zombie and not (but and kept in variables):
                 yield int(entry.name)
 
-    def _write(self, name: str, content: dict[str, object]) -> None:
-        unfinished = self.place / f"{name}.unfinished"
-        unfinished.write_text(json.dumps(content))
-        unfinished.replace(self.place / name)
+
+def write_json(path: Path, content: object) -> None:
+    """Write a document as a whole: no one reads a part of it."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_text(json.dumps(content))
+    unfinished.replace(path)
 
 
 def _is_zombie(process: Path) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from muster.options.hyperpod.replica.folder import write_json
 from muster.replica.group.instances import HOSTS_ORDERED
 from muster.replica.replica_errors import InputError
 
@@ -71,9 +72,7 @@ def write_resource_config(hosts: Hosts, base: Path) -> None:
     content: dict[str, object] = {"current_host": own, "hosts": list(hosts.hosts), HOSTS_ORDERED: True}
     if (interface := _interface(own)) is not None:
         content["network_interface_name"] = interface
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(content))
-    unfinished.replace(path)
+    write_json(path, content)
 
 
 def _number(variables: Mapping[str, str], name: str, least: int, problems: list[str]) -> int:

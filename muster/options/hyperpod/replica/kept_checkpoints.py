@@ -12,14 +12,14 @@ import json
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from muster.contract.errors import MusterError
 from muster.contract.layout import split_s3_uri
 from muster.options.hyperpod.replica.channels import Transfer, fetch, name_problems, plan_transfers
+from muster.options.hyperpod.replica.folder import write_json
 from muster.options.hyperpod.replica.objects import UNFINISHED, Objects
 from muster.replica.replica_errors import InputError
 
@@ -146,11 +146,7 @@ class KeptCheckpoints:
             return {}
 
     def _write(self) -> None:
-        unfinished = self._ledger.with_suffix(".unfinished")
-        unfinished.write_text(
-            json.dumps({name: [copy.etag, copy.modified_ns, copy.size] for name, copy in self._same.items()})
-        )
-        unfinished.replace(self._ledger)
+        write_json(self._ledger, {name: astuple(copy) for name, copy in self._same.items()})
 
 
 def _version(path: Path) -> tuple[int, int] | None:
@@ -177,7 +173,6 @@ def bounded_keep(checkpoints: KeptCheckpoints, seconds: float) -> bool:
             done.set()
 
     thread = threading.Thread(target=keep, name="last-checkpoints", daemon=True)
-    began = time.monotonic()
     thread.start()
-    thread.join(max(0.0, seconds - (time.monotonic() - began)))
+    thread.join(seconds)
     return done.is_set()
