@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
@@ -13,13 +14,29 @@ from muster.options.hyperpod.control.run_identity import Association, RunIdentit
 
 if TYPE_CHECKING:
     from muster.contract.run.plan import Plan
-    from muster.options.hyperpod.control.backend import ClusterService
+    from muster.contract.training.clusters import Clusters
+    from muster.options.hyperpod.control.cluster_apis import ClusterApis
+    from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
 
 _Place = tuple[str, str]
 """A cluster and a namespace."""
 
 
-def remove_rights(service: ClusterService, plan: Plan, budget: TimeBudget) -> None:
+class Places(Protocol):
+    """The clusters of a stack."""
+
+    clusters: Clusters
+    patience: TimeBudget
+
+    @cached_property
+    def apis(self) -> ClusterApis:
+        """Their APIs."""
+
+    def namespace(self, cluster: str, namespace: str) -> ClusterJobs:
+        """The jobs in a namespace."""
+
+
+def remove_rights(service: Places, plan: Plan, budget: TimeBudget) -> None:
     """Delete the service accounts of a run that has ended, and what gives them their rights.
 
     Raises:
@@ -32,7 +49,7 @@ def remove_rights(service: ClusterService, plan: Plan, budget: TimeBudget) -> No
 
 
 def sweep_rights(
-    service: ClusterService,
+    service: Places,
     job_prefix: str,
     live_runs: Callable[[], Collection[str]],
     young_seconds: float,
@@ -53,7 +70,7 @@ def sweep_rights(
     each_that_succeeds(sweep, found, errors, lambda one: f"the rights of the pods of {one.run} on {one.cluster}")
 
 
-def _remove(identities: RunIdentities, service: ClusterService, place: _Place, run: str, budget: TimeBudget) -> None:
+def _remove(identities: RunIdentities, service: Places, place: _Place, run: str, budget: TimeBudget) -> None:
     jobs = service.namespace(*place)
     left = jobs.alive(identities.job_prefix, run)
     if left:
