@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.options.recipes.contract.checkout_recipe import checkout_recipe
-from muster.options.recipes.contract.recipe_reader import HubContent
+from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, HubContent
 from muster.options.recipes.contract.resolved_recipe import SourceText
 from muster.options.recipes.contract.text_places import PlaceError, S3Place
 
@@ -21,17 +21,17 @@ class MemoryReader:
     hubs: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
-    def read_text(self, place: str, limit: int) -> str:
+    def read_text(self, place: str) -> str:
         if place not in self.texts:
             statement = f"{place} does not exist"
             raise PlaceError(statement, "correct the path")
-        return _bounded(place, self.texts[place], limit)
+        return _bounded(place, self.texts[place])
 
-    def read_object(self, place: S3Place, limit: int) -> str:
+    def read_object(self, place: S3Place) -> str:
         if place.uri not in self.objects:
             statement = f"{place.uri} does not exist"
             raise PlaceError(statement, "correct the URI")
-        return _bounded(place.uri, self.objects[place.uri], limit)
+        return _bounded(place.uri, self.objects[place.uri])
 
     def hub_content(self, hub: str, model: str) -> HubContent | None:
         self.asked.append(hub)
@@ -56,8 +56,8 @@ def recipe_of_checkout(files: Mapping[str, str], base: str) -> SourceText:
     return checkout_recipe(reader, "there", sorted(files), base)
 
 
-def _bounded(place: str, text: str, limit: int) -> str:
-    if len(text) > limit:
+def _bounded(place: str, text: str) -> str:
+    if len(text) > TEXT_BYTES_MAX:
         statement = f"{place} has {len(text):,} bytes"
-        raise PlaceError(statement, f"at most {limit:,} are read")
+        raise PlaceError(statement, f"at most {TEXT_BYTES_MAX:,} are read")
     return text

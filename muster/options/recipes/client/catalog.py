@@ -14,7 +14,6 @@ from muster.contract.document import Document
 from muster.options.recipes.client.client_reader import ClientReader
 from muster.options.recipes.contract.checkout_recipe import recipe_names
 from muster.options.recipes.contract.hub_collection import find_model, tokens_of
-from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
 from muster.options.recipes.contract.recipe_text import load_recipe_text
 from muster.options.recipes.contract.text_places import PlaceError
 
@@ -69,7 +68,7 @@ def checkout_recipes(session: Callable[[], AnySession], folder: str) -> RecipeCa
     remarks: list[str] = []
     for name, path in sorted(names.items()):
         try:
-            entries.append(_entry(name, reader.read_text(posixpath.join(folder, path), TEXT_BYTES_MAX)))
+            entries.append(_entry(name, reader.read_text(posixpath.join(folder, path))))
         except PlaceError as error:
             remarks.append(f"{path} is left out: {error.statement}")
     return RecipeCatalog(place=folder, recipes=tuple(entries), remarks=tuple(remarks))

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.client.client_errors import os_reason
-from muster.contract.errors import OversizedDocumentError
-from muster.options.recipes.contract.recipe_reader import CHECKOUT_FILES_MAX, HubContent
+from muster.options.recipes.contract.recipe_reader import CHECKOUT_FILES_MAX, TEXT_BYTES_MAX, HubContent, decoded
 from muster.options.recipes.contract.text_places import S3Place, refuse
 
 _MISSING = {"NoSuchKey", "NoSuchBucket"}
@@ -21,24 +20,18 @@ _UNKNOWN = {"ResourceNotFound", "ResourceNotFoundException", "ValidationExceptio
 _NAMES_MAX = 1_000  # of a folder, when the nearest one is looked for
 
 
-def _text(path: Path, place: str, limit: int) -> str:
+def _text(path: Path, place: str) -> str:
     if "\0" in place:
         refuse(f"{place!r} is no path", "correct it")
     try:
         if path.exists() and not path.is_file():
             refuse(f"{place} is {'a folder' if path.is_dir() else 'not a file'}", "name a file")
         with path.open("rb") as file:
-            body = file.read(limit + 1)
+            return decoded(file.read(TEXT_BYTES_MAX + 1), place)
     except FileNotFoundError:
         refuse(f"{place} does not exist", _instead_of(path))
     except OSError as error:
         refuse(f"{place} cannot be read: {os_reason(error)}", "name a file that can be read")
-    if len(body) > limit:
-        refuse(f"{place} has more than {limit:,} bytes", "name a recipe, which is smaller")
-    try:
-        return body.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        refuse(f"{place} is not UTF-8 text", "write it as YAML")
 
 
 def _instead_of(path: Path) -> str:
@@ -74,9 +67,9 @@ class ClientReader:
     def _session(self) -> AnySession:
         return self._open()
 
-    def read_text(self, place: str, limit: int) -> str:
+    def read_text(self, place: str) -> str:
         """The text of a file."""
-        return _text(Path(place), place, limit)
+        return _text(Path(place), place)
 
     def files(self, folder: str) -> Sequence[str]:
         """The paths of a folder's YAML files; hidden folders and links are left out."""
@@ -93,18 +86,19 @@ class ClientReader:
                 )
         return found
 
-    def read_object(self, place: S3Place, limit: int) -> str:
+    def read_object(self, place: S3Place) -> str:
         """The text of an object; S3 says where its bucket is, and an access point's ARN names its region."""
         from botocore.exceptions import ClientError as AwsError  # noqa: PLC0415
 
         from muster.client.aws.error_translation import error_code, translated  # noqa: PLC0415
-        from muster.contract.aws.ranged_reads import first_bytes, whole_body  # noqa: PLC0415
+        from muster.contract.aws.ranged_reads import first_bytes  # noqa: PLC0415
 
         with translated():
             try:
                 client = self._client("s3", place.region)
-                answer = client.get_object(Bucket=place.bucket, Key=place.key, Range=first_bytes(limit))
-                return whole_body(answer, place.uri, limit).decode("utf-8-sig")
+                span = first_bytes(TEXT_BYTES_MAX + 1)
+                answer = client.get_object(Bucket=place.bucket, Key=place.key, Range=span)
+                return decoded(answer["Body"].read(), place.uri)
             except AwsError as error:
                 if error_code(error) == "InvalidRange":  # an empty object has no first byte
                     return ""
@@ -115,10 +109,6 @@ class ClientReader:
                     remedy = "use a role that has s3:GetObject on it; with s3:ListBucket S3 says which of the two it is"
                     refuse(statement, remedy)
                 raise
-            except OversizedDocumentError:
-                refuse(f"{place.uri} has more than {limit:,} bytes", "name a recipe, which is smaller")
-            except UnicodeDecodeError:
-                refuse(f"{place.uri} is not UTF-8 text", "write it as YAML")
 
     def hub_content(self, hub: str, model: str) -> HubContent | None:
         """The model in this hub, or a reference to one; None where the hub, or the model in it, does not exist."""

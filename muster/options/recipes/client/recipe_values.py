@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from muster.client.launch.planned_recipe import RecipeSource
-from muster.contract.document import Document
+from muster.contract.document import Document, digest
 from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.contract.document_values import leaves
 from muster.options.recipes.contract.override_spec import SpecifiedValue
@@ -109,17 +109,6 @@ def recipe_differences(a: JsonValue, b: JsonValue) -> list[RecipeDifference]:
         one, other = before.get(path), after.get(path)
         change: Literal["added", "removed", "changed"]
         change = "removed" if path not in after else "added" if path not in before else "changed"
-        if change != "changed" or not _same(one, other):
+        if change != "changed" or digest(one) != digest(other):
             found.append(RecipeDifference(path=path_text(path), change=change, a=one, b=other))
     return found
-
-
-def _same(a: JsonValue, b: JsonValue) -> bool:
-    """Whether two values are written alike: Python alone holds 1, 1.0 and true for the same."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
-    return a == b

@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterable, Sequence
 
 from muster.options.recipes.contract.hydra_defaults import composed
-from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, RecipeReader
+from muster.options.recipes.contract.recipe_reader import RecipeReader
 from muster.options.recipes.contract.recipe_text import recipe_yaml
 from muster.options.recipes.contract.resolved_recipe import SourceText
 from muster.options.recipes.contract.text_places import PlaceError, refuse
@@ -30,7 +30,7 @@ def checkout_recipe(reader: RecipeReader, folder: str, files: Sequence[str], bas
     folders = posixpath.dirname(path), root + path[len(root) :].partition("/")[0]
 
     def read(path: str) -> str:
-        return reader.read_text(posixpath.join(folder, path), TEXT_BYTES_MAX)
+        return reader.read_text(posixpath.join(folder, path))
 
     def find(config: str) -> tuple[str, str] | None:
         name = config if config.endswith(_SUFFIXES) else f"{config}.yaml"

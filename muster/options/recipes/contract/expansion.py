@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,7 +62,9 @@ def expansion(document: Mapping[Any, Any], sources: RecipeSources) -> Expansion:
     spec = together([one.document for one in drafts], problems)
     reference = _reference(document, sources, drafts)
     spec["recipe"] = reference.model_dump(mode="json", exclude_none=True)
-    found = spec_problems(_with_stand_ins(spec, (one.field for one in problems)))
+    # A program that is missing is reported already.
+    stand_in = {"entrypoint": ["program"]} if any(one.field == "entrypoint" for one in problems) else {}
+    found = spec_problems({**spec, **stand_in})
     if problems or found:
         raise SpecError([*problems, *found])
     return Expansion(spec, reference, tuple(one.resolved for one in drafts))
@@ -167,8 +169,3 @@ def _unknown_family(resolved: ResolvedRecipe) -> Problem:
         "with training_config, evaluation, or trainer"
     )
     return StatedProblem("recipe", statement, remedy, allowed)
-
-
-def _with_stand_ins(document: Mapping[Any, Any], faulty: Iterable[str]) -> dict[str, JsonValue]:
-    """The spec without the faults that are reported already."""
-    return {**document, **({"entrypoint": ["program"]} if "entrypoint" in faulty else {})}

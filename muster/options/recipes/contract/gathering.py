@@ -21,7 +21,7 @@ from muster.options.recipes.contract.hub_collection import (
     select,
     tokens_of,
 )
-from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, RecipeReader
+from muster.options.recipes.contract.recipe_reader import RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe, RecipeRequest
 from muster.options.recipes.contract.resolved_recipe import RecipeSources, SourceText
 from muster.options.recipes.contract.text_places import PlaceError, in_s3, refuse, s3_place
@@ -122,13 +122,13 @@ class _Gathering:
         def read() -> SourceText:
             if in_s3(place):
                 return self._read_object(place)
-            return SourceText(place=place, text=self.reader.read_text(place, TEXT_BYTES_MAX))
+            return SourceText(place=place, text=self.reader.read_text(place))
 
         return self._tried(name, read)
 
     def _read_object(self, uri: str) -> SourceText:
         place = s3_place(own_place(uri, self.reader))
-        return SourceText(place=place.uri, text=self.reader.read_object(place, TEXT_BYTES_MAX))
+        return SourceText(place=place.uri, text=self.reader.read_object(place))
 
     def _selected(self, request: HubRecipe, default_hub: str | None) -> tuple[HubModel, CollectedRecipe]:
         model = find_model(self.reader, request.model, request.hub or default_hub)

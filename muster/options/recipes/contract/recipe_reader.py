@@ -6,12 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from muster.options.recipes.contract.text_places import S3Place
+from muster.options.recipes.contract.text_places import S3Place, refuse
 
 TEXT_BYTES_MAX = 1024 * 1024
 """Of each text of a recipe: the largest public one has 60 KB."""
 CHECKOUT_FILES_MAX = 20_000
 """Files of a checkout that are looked at; that of the public recipes has 1,700."""
+
+
+def decoded(body: bytes, place: str) -> str:
+    """The text of a recipe, of which the first TEXT_BYTES_MAX + 1 bytes were read.
+
+    Raises:
+        PlaceError: it is larger, or not UTF-8.
+    """
+    if len(body) > TEXT_BYTES_MAX:
+        refuse(f"{place} has more than {TEXT_BYTES_MAX:,} bytes", "name a recipe, which is smaller")
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        refuse(f"{place} is not UTF-8 text", "write it as YAML")
 
 
 @dataclass(frozen=True)
@@ -28,18 +42,18 @@ class HubContent:
 class RecipeReader(Protocol):
     """Reads what a request names. A read that fails is a `PlaceError` whose words a user can act on."""
 
-    def read_text(self, place: str, limit: int) -> str:
+    def read_text(self, place: str) -> str:
         """The text of a local file; a relative path begins at the spec's folder.
 
         Raises:
-            PlaceError: there is no such file, it has more than `limit` bytes, or no local files can be read here.
+            PlaceError: there is no such file, it is no text of a recipe's size, or no local files can be read here.
         """
 
-    def read_object(self, place: S3Place, limit: int) -> str:
+    def read_object(self, place: S3Place) -> str:
         """The text of an object, in whatever region its bucket is.
 
         Raises:
-            PlaceError: there is none, it may not be read, or it has more than `limit` bytes.
+            PlaceError: there is none, it may not be read, or it is no text of a recipe's size.
         """
 
     def hub_content(self, hub: str, model: str) -> HubContent | None:

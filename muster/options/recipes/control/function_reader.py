@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from muster.contract.aws.ranged_reads import first_bytes, whole_body
-from muster.contract.errors import OversizedDocumentError
+from muster.contract.aws.ranged_reads import first_bytes
 from muster.contract.layout import STACK_FOLDERS
 from muster.control.aws.aws_errors import error_code, http_status
 from muster.control.aws.clients import Clients
-from muster.options.recipes.contract.recipe_reader import HubContent
+from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, HubContent, decoded
 from muster.options.recipes.contract.text_places import S3Place, refuse
 
 _LAUNCH = "start the run with `muster launch`, which reads it on your machine"
@@ -28,7 +27,7 @@ class FunctionReader:
         self._account = account
         self._bucket = bucket
 
-    def read_text(self, place: str, limit: int) -> str:  # noqa: ARG002 - of the protocol
+    def read_text(self, place: str) -> str:
         """A local file, which the function does not have."""
         refuse(f"{place!r} is a file, which only your machine has", f"{_LAUNCH}, or name an object in S3")
 
@@ -44,14 +43,15 @@ class FunctionReader:
         """The account of the stack."""
         return self._account
 
-    def read_object(self, place: S3Place, limit: int) -> str:
+    def read_object(self, place: S3Place) -> str:
         """The text of an object that the role may read for everyone."""
         if place.bucket == self._bucket and not _is_open(place.key):
             remedy = f"keep recipes under another prefix, and name it in recipes.sources, or {_LAUNCH}"
             refuse(f"{place.uri} is in a folder of the stack's bucket that Muster itself uses", remedy)
         try:
-            answer = self._clients.s3.get_object(Bucket=place.bucket, Key=place.key, Range=first_bytes(limit))
-            return whole_body(answer, place.uri, limit).decode("utf-8-sig")
+            span = first_bytes(TEXT_BYTES_MAX + 1)
+            answer = self._clients.s3.get_object(Bucket=place.bucket, Key=place.key, Range=span)
+            return decoded(answer["Body"].read(), place.uri)
         except ClientError as error:
             if error_code(error) == "InvalidRange":  # an empty object has no first byte
                 return ""
@@ -67,10 +67,6 @@ class FunctionReader:
             if place.region is None:
                 raise
             refuse(f"the access point of {place.uri} cannot be reached: {error}", "correct its ARN")
-        except OversizedDocumentError:
-            refuse(f"{place.uri} has more than {limit:,} bytes", "name a recipe, which is smaller")
-        except UnicodeDecodeError:
-            refuse(f"{place.uri} is not UTF-8 text", "write it as YAML")
 
     def hub_content(self, hub: str, model: str) -> HubContent | None:
         """The model in a hub that the role may read."""
