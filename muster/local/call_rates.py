@@ -34,13 +34,7 @@ _ASSUMED = "not known: assumed"
 DEFAULT_RATES = tuple(
     CallRate(service=service, operation=operation, per_second=per_second, burst=burst, source=source)
     for service, operation, per_second, burst, source in (
-        (
-            "sagemaker",
-            "ListTrainingJobs",
-            2,
-            4,
-            "deepracer-on-aws#87; burst assumed",
-        ),
+        ("sagemaker", "ListTrainingJobs", 2, 4, "deepracer-on-aws#87; burst assumed"),
         ("sagemaker", "*", 10, 20, _ASSUMED),
         ("states", "StartExecution", 150, 800, _STATES),
         ("states", "StopExecution", 25, 500, _STATES),

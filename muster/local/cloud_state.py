@@ -36,7 +36,7 @@ PORT_IN_USE = "port-in-use"
 
 
 class PlaceState(BaseModel):
-    """How to reach another place of a running embedded cloud: a region of an account."""
+    """How to reach a place of a running embedded cloud: a region of an account."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,18 +48,10 @@ class PlaceState(BaseModel):
     secret_access_key: str
 
 
-class CloudState(BaseModel):
-    """How to reach a running embedded cloud."""
+class CloudState(PlaceState):
+    """How to reach a running embedded cloud, at its own place."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    endpoint: str
-    port: int
     pid: int
-    region: str
-    account_id: str
-    access_key_id: str
-    secret_access_key: str
     admin_token: str
     ca_file: Path
     """The certificate authority of this cloud alone."""

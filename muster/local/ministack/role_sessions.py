@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ministack.core import iam_evaluator
 from ministack.services import iam, sts
@@ -56,25 +54,18 @@ def role_admits(account: Account, grant: RoleGrant, service: str, source_arn: st
         tag_keys=list(session_tags),
         service_context={"aws:sourceaccount": account.account_id, "aws:sourcearn": source_arn},
     )
-    needed = ("sts:AssumeRole", "sts:TagSession") if session_tags else ("sts:AssumeRole",)
-    return all(_trusted(policy, service, replace(context, action=action)) for action in needed)
-
-
-def _trusted(policy: Mapping[str, Any], service: str, context: iam_evaluator.EvalContext) -> bool:
-    """Whether a trust policy lets `service` do the action of `context`."""
+    # MiniStack asks a trust policy about the caller alone, which a service is not: its statements are chosen here.
     statements = policy.get("Statement", [])
-    admitted = False
-    for statement in [statements] if isinstance(statements, dict) else statements:
-        actions = statement.get("Action", [])
-        if (
-            iam_evaluator._action_matches(context.action, [actions] if isinstance(actions, str) else actions, [])
-            and iam_evaluator._service_principal_matches(statement.get("Principal"), service)
-            and iam_evaluator._conditions_met(statement.get("Condition", {}), context)
-        ):
-            if statement["Effect"] == "Deny":
-                return False
-            admitted = True
-    return admitted
+    named = [
+        {**one, "Principal": "*"}
+        for one in ([statements] if isinstance(statements, dict) else statements)
+        if iam_evaluator._service_principal_matches(one.get("Principal"), service)
+    ]
+    needed = ("sts:AssumeRole", "sts:TagSession") if session_tags else ("sts:AssumeRole",)
+    return all(
+        iam_evaluator.evaluate_trust_policy({**policy, "Statement": named}, service, replace(context, action=action))
+        for action in needed
+    )
 
 
 def role_session(account: Account, grant: RoleGrant, name: str, seconds: float = SESSION_SECONDS) -> RoleCredentials:

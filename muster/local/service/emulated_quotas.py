@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import botocore.session
-
 from muster.local.ministack.host import Account
 from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.answer_pages import page
+from muster.local.sagemaker.request_validation import service_model
 
 TARGET = "ServiceQuotasV20190624."
 ACTION = "servicequotas:ListServiceQuotas"
@@ -36,8 +35,7 @@ def list_service_quotas(request: Mapping[str, object], account: Account) -> Mapp
 
 
 def _names() -> list[str]:
-    model = botocore.session.get_session().get_service_model("sagemaker")
-    types: list[str] = model.shape_for("TrainingInstanceType").metadata["enum"]
+    types: list[str] = service_model().shape_for("TrainingInstanceType").metadata["enum"]
     return [f"{name} for {usage}" for name in types for usage in _USAGES]
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from urllib.parse import parse_qs, unquote
 
-import botocore.session
+from botocore.exceptions import UnknownServiceError
 
 from muster.local.counted_calls import Call
+from muster.local.sagemaker.request_validation import service_model
 from muster.local.service.http_request import EndpointRequest
 
 _SCOPE = re.compile(r"Credential=[^/]+/\d{8}/([^/]*)/([^/]+)/aws4_request")
@@ -22,9 +23,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 async def recognise(request: EndpointRequest) -> Call:
     """The service and operation that a request calls."""
-    scope = _SCOPE.search(request.headers.get("authorization", ""))
-    credential = request.query.get("X-Amz-Credential", [""])[0].split("/")
-    service = scope[2] if scope else credential[3] if len(credential) == 5 else "unsigned"
+    service = _scope(request)[1] or "unsigned"
     if target := request.headers.get("x-amz-target"):
         return Call(service, target.rsplit(".", 1)[-1])
     if smithy := _SMITHY.fullmatch(request.path):
@@ -38,10 +37,16 @@ async def recognise(request: EndpointRequest) -> Call:
 
 
 def signed_region(request: EndpointRequest) -> str:
-    """The region for which a request is signed, in its header or its query; empty if it is not."""
-    scope = _SCOPE.search(request.headers.get("authorization", ""))
+    """The region for which a request is signed; empty if it is not."""
+    return _scope(request)[0]
+
+
+def _scope(request: EndpointRequest) -> tuple[str, str]:
+    """Region and service for which a request is signed, in its header or its query; empty if it is not."""
+    if scope := _SCOPE.search(request.headers.get("authorization", "")):
+        return scope[1], scope[2]
     credential = request.query.get("X-Amz-Credential", [""])[0].split("/")
-    return scope[1] if scope else credential[2] if len(credential) == 5 else ""
+    return (credential[2], credential[3]) if len(credential) == 5 else ("", "")
 
 
 async def resources(request: EndpointRequest, call: Call) -> Collection[str]:
@@ -89,10 +94,10 @@ def _routes(service: str, method: str) -> tuple[_Route, ...]:
 @cache
 def _all_routes(service: str) -> tuple[_Route, ...]:
     """The REST routes of a service, from botocore's model of it."""
-    session = botocore.session.get_session()
-    if service not in session.get_available_services():
+    try:
+        model = service_model(service)
+    except UnknownServiceError:
         return ()
-    model = session.get_service_model(service)
     routes = []
     for operation in model.operation_names:
         http = model.operation_model(operation).http
