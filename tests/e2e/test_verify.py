@@ -16,7 +16,7 @@ import pytest
 from muster import Muster
 from muster.contract.errors import SpecError
 from muster.options.verify.client.check_outcomes import Check, CheckOutcome, Verification
-from muster.options.verify.client.verification import NoImageError, Verifier, Wishes
+from muster.options.verify.client.verification import NoImageError, Verifier
 from tests.support import client_stack
 from tests.support.command_server import CommandServer
 from tests.support.deployed import Deployed
@@ -114,7 +114,7 @@ def test_what_the_caller_may_not_ask_is_unchecked_and_what_the_stack_lacks_is_na
     workshop = Workshop(stack.cloud)
     key = workshop.access_key([{"Effect": "Allow", "Action": ["cloudformation:DescribeStacks"], "Resource": ["*"]}])
     muster = Muster(session=boto3.Session(key["AccessKeyId"], key["SecretAccessKey"]))
-    found = list(Verifier(muster, Wishes(run=False)).checks(lambda _: None))
+    found = list(Verifier(muster, run=False).checks(lambda _: None))
     assert named(found, CheckOutcome.FAILED) == {}
     assert named(found, CheckOutcome.OK).keys() == {"credentials", "stack", "version"}
     unchecked = named(found, CheckOutcome.UNCHECKED)
@@ -123,10 +123,10 @@ def test_what_the_caller_may_not_ask_is_unchecked_and_what_the_stack_lacks_is_na
     # Without the run no image is needed, and what is missing is named.
     bare = Muster(client_stack.deploy(workshop))
     with pytest.raises(NoImageError, match="--image"):
-        Verifier(bare, Wishes())
+        Verifier(bare)
     with pytest.raises(SpecError, match="instance_type"):
-        Verifier(muster, Wishes(instance_type="m5.large"))
-    failed = named(list(Verifier(bare, Wishes(run=False)).checks(lambda _: None)), CheckOutcome.FAILED)
+        Verifier(muster, instance_type="m5.large")
+    failed = named(list(Verifier(bare, run=False).checks(lambda _: None)), CheckOutcome.FAILED)
     assert "ReplicaRoleArn" in failed["stack"].seen
     assert "event-rules" in failed
 

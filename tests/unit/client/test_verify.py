@@ -22,7 +22,7 @@ from muster.options.verify.client.check_outcomes import Check, CheckOutcome
 from muster.options.verify.client.own_run import INSTANCE_TYPE, MAX_RUNTIME_SECONDS, own_spec, promise
 from muster.options.verify.client.permission_checks import DENIALS, SimulatedRight, context, decisions, example, judge
 from muster.options.verify.client.run_checks import SmokeRun, leftovers
-from muster.options.verify.client.verification import Verifier, Wishes
+from muster.options.verify.client.verification import Verifier
 from muster.options.verify.client.verified_stack import Account, StackTemplate, Statement
 from tests.memory.harness import RUN, ControlHarness
 from tests.support.memory_client import client_of, muster_of, put
@@ -177,7 +177,7 @@ def test_a_nat_gateway_on_the_way_to_s3_is_looked_for_where_the_stack_has_a_vpc(
     vpc = VpcConfig(subnets=["subnet-1"], security_group_ids=["sg-1"])
     for defaults in (StackDefaults(), StackDefaults(vpc_config=vpc)):
         monkeypatch.setattr(Account, "defaults", defaults)
-        free = Verifier(muster_of(harness.cloud), Wishes(run=False)).free()
+        free = Verifier(muster_of(harness.cloud), run=False).free()
         assert (("route-to-s3",) in free) == (defaults.vpc_config is not None)
 
 
@@ -227,7 +227,7 @@ def test_the_clean_up_follows_the_run_and_an_error_and_is_left_to_the_caller_aft
     monkeypatch.setattr(
         Verifier, "clean_up", lambda *_: iter([Check(name="cleaned", outcome=CheckOutcome.OK, seen="x.")])
     )
-    verifier, found = Verifier(muster_of(harness.cloud), Wishes(run=False)), list[str]()
+    verifier, found = Verifier(muster_of(harness.cloud), run=False), list[str]()
     vars(verifier)["_dry"] = SimpleNamespace(requests=[{"AlgorithmSpecification": None}])
     with pytest.raises(error) if error is not None else nullcontext():
         found.extend(check.name for check in verifier.checks(lambda _: None))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -39,16 +38,6 @@ class NoImageError(InputError):
         )
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What the caller of a verification wants: the `run`, which is what costs money, and the quotas of a `spec`."""
-
-    run: bool = True
-    instance_type: str = INSTANCE_TYPE
-    image: str | None = None
-    spec: Spec | None = None
-
-
 class Verifier:
     """One verification of a stack. `announce` in its methods is called with what is being done, before it takes time.
 
@@ -58,14 +47,23 @@ class Verifier:
         ClientError: the stack cannot be found.
     """
 
-    def __init__(self, stack: Muster, wishes: Wishes) -> None:
-        self._muster, self._wishes, self._account = stack, wishes, Account(stack._cloud)
+    def __init__(
+        self,
+        stack: Muster,
+        *,
+        run: bool = True,
+        instance_type: str = INSTANCE_TYPE,
+        image: str | None = None,
+        spec: Spec | None = None,
+    ) -> None:
+        """`run`: with the run, which is what costs money; `spec`: one whose quotas are checked, too."""
+        self._muster, self._account, self._instance_type = stack, Account(stack._cloud), instance_type
         self._started_at = datetime.now(UTC)
         self.run_name = fresh_run_name("verify", time_suffix(self._started_at, secrets.choice))
-        self._spec = own_spec(self.run_name, wishes.instance_type, wishes.image)
-        self._dry = self._plan() if wishes.run else None
+        self._spec = own_spec(self.run_name, instance_type, image)
+        self._dry = self._plan() if run else None
         self.promise = None if self._dry is None else promise(self._dry)
-        self._quotas = self._needed()
+        self._quotas = self._needed(spec)
         self._launched = False
 
     def document(self, checks: Iterable[Check]) -> Verification:
@@ -124,19 +122,19 @@ class Verifier:
             found |= offer.of(self._account)
         found["quota",] = partial(stack_checks.quotas, needs=self._quotas)
         found["permissions", DENIALS] = permissions
-        found["prices",] = partial(stack_checks.prices, instance_type=self._wishes.instance_type)
+        found["prices",] = partial(stack_checks.prices, instance_type=self._instance_type)
         return found
 
     def _plan(self) -> DryRun:
         try:
             return self._muster.plan(self._spec)
         except SpecError as error:
-            if all(problem.field == "image" for problem in error.problems) and self._wishes.image is None:
+            if all(problem.field == "image" for problem in error.problems) and self._spec.image is None:
                 raise NoImageError(self._account.cloud.stack.name) from error
             raise
 
-    def _needed(self) -> list[Quota]:
+    def _needed(self, spec: Spec | None) -> list[Quota]:
         """The quotas that the run and the caller's spec need, each once, with the larger need."""
         found = quotas([self._spec.of_rank(rank) for rank in range(self._spec.replicas)])
-        found += [] if self._wishes.spec is None else self._muster.plan(self._wishes.spec).quotas
+        found += [] if spec is None else self._muster.plan(spec).quotas
         return list({need.name: need for need in sorted(found, key=lambda need: need.instances)}.values())

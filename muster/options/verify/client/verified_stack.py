@@ -21,8 +21,9 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.options.verify.client.check_outcomes import Check, CheckOutcome, check
 
 # IAM limits the rate of its calls and does not publish the limit; a verification makes some two hundred simulations.
+# Other users of the account call FilterLogEvents too.
+_LIMITED = {"iam", "logs"}
 _PATIENT = CONFIG.merge(Config(retries={"mode": "adaptive", "total_max_attempts": 8}))
-_OF_CLIENT = {"cloudformation", "logs", "s3", "sagemaker", "sqs", "stepfunctions"}
 _NOT_THERE = re.compile("NoSuch|NotFound")
 # IAM's names of services and actions, where they are not those of the clients and operations.
 _PREFIXES = {"service-quotas": "servicequotas", "stepfunctions": "states"}
@@ -77,15 +78,12 @@ class Account:
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud, self.session, self.region = cloud, cloud.session, str(cloud.session.region_name)
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[str, Any] = {"s3": cloud.connection.s3}
 
     def client(self, service: str) -> Any:
         """The client of a service."""
-        if service in _OF_CLIENT:
-            return getattr(self.cloud.connection, service)
         if service not in self._clients:
-            make: Any = self.session.client
-            self._clients[service] = make(service, config=_PATIENT if service == "iam" else CONFIG)
+            self._clients[service] = self.cloud.connection.client(service, _PATIENT if service in _LIMITED else None)
         return self._clients[service]
 
     def ask(self, service: str, operation: str, **arguments: object) -> Any:

@@ -40,12 +40,11 @@ def verify(
     from muster.client.launch.expanded_spec import expanded_spec  # noqa: PLC0415
     from muster.options.verify.client.check_outcomes import summary_lines  # noqa: PLC0415
     from muster.options.verify.client.own_run import promise_line  # noqa: PLC0415
-    from muster.options.verify.client.verification import Verifier, Wishes  # noqa: PLC0415
+    from muster.options.verify.client.verification import Verifier  # noqa: PLC0415
 
     wanted = None if spec is None else expanded_spec(read_spec(spec).document, stack.account().session).spec
     with busy("Asking the stack and the price list"):
-        wishes = Wishes(run=run, instance_type=instance_type, image=image, spec=wanted)
-        verifier = Verifier(stack.muster(), wishes)
+        verifier = Verifier(stack.muster(), run=run, instance_type=instance_type, image=image, spec=wanted)
     if verifier.promise is not None:
         typer.echo(promise_line(verifier.promise), err=json)
         if sys.stdin.isatty() and not (yes or json) and not typer.confirm("Start?", default=True):
