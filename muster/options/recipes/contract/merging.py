@@ -7,7 +7,7 @@ of one path, such as `optim.lr` or `lr`. What fits several places, or none, is r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -174,21 +174,20 @@ class _Source:
         more = f" and {len(ends) - _SHOWN:,} more" if len(ends) > _SHOWN else ""
         self._problems.state(field_name(path, self._origin), f"it could be {shown}{more}", "write one of these paths")
 
-    def _unknown(self, path: Path, parts: Iterable[object], holder: JsonValue, above: Path) -> None:
+    def _unknown(self, path: Path, parts: tuple[str, ...], holder: JsonValue, above: Path) -> None:
         if isinstance(holder, list):
             allowed = f"0 to {len(holder) - 1}" if holder else "none: the list is empty"
             self._problems.state(field_name(path, self._origin), "no such place in the list", f"allowed: {allowed}")
             return
-        wanted = [str(part) for part in parts]
         near: str | None = None
-        if same := self._ending(tuple(wanted[-1:])):
+        if same := self._ending(parts[-1:]):
             near = path_name(same[0])
         elif self._problems.may_search:
             here = [path_name((*above, key)) for key in holder] if isinstance(holder, dict) else []
             names = [*self._merged.named, *self._merged.embedded]
-            near = self._problems.nearest(path_name((*above, wanted[0])), here)
-            near = near or self._problems.nearest(wanted[-1], names)
-            if near is None and (last := self._problems.nearest(wanted[-1], self._leaves or ())):
+            near = self._problems.nearest(path_name((*above, parts[0])), here)
+            near = near or self._problems.nearest(parts[-1], names)
+            if near is None and (last := self._problems.nearest(parts[-1], self._leaves or ())):
                 near = path_name(self._ending((last,))[0])
         remedy = f"did you mean {near}?" if near else "the recipe has no such value; `muster recipe show` prints it"
         self._problems.state(field_name(path, self._origin), "unknown name", remedy)
@@ -288,6 +287,5 @@ def _ordered(value: JsonValue) -> JsonValue:
     return [_ordered(item) for item in value] if isinstance(value, list) else value
 
 
-def _ends(path: Path, parts: Iterable[str]) -> bool:
-    wanted = tuple(parts)
-    return len(path) >= len(wanted) and tuple(str(part) for part in path[len(path) - len(wanted) :]) == wanted
+def _ends(path: Path, parts: tuple[str, ...]) -> bool:
+    return tuple(map(str, path[-len(parts) :])) == parts

@@ -8,7 +8,6 @@ interpolation that repeats a part of the recipe counts as often as it repeats it
 from __future__ import annotations
 
 import copy
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import NamedTuple, NoReturn
 
 from pydantic import JsonValue
 
+from muster.options.recipes.contract.recipe_problems import Problems
 from muster.options.recipes.contract.recipe_text import DEPTH_MAX, NODES_MAX, TEXT_MAX
 from muster.options.recipes.contract.resolved_recipe import Path
 
@@ -26,7 +26,6 @@ _TEXT_MAX = 262_144
 _NUMBER_END = 10**400
 _CYCLE_SHOWN = 8
 _NAME_SHOWN = 64
-_NEAREST_MAX, _KNOWN_MAX = 16, 1_024
 
 MISSING = "???"
 """OmegaConf's mark of a value that is still to be set."""
@@ -165,7 +164,8 @@ class _Interpolation:
         self._known: dict[tuple[int, str | int], JsonValue | Exception] = {}
         self._read: set[str] = set()  # what OmegaConf has read
         self._copied: list[int] = []  # mappings and lists that are being copied
-        self._searched = self._nodes = self._characters = self._evaluated = self._grammar = 0
+        self._problems = Problems()  # of which the first get the nearest name
+        self._nodes = self._characters = self._evaluated = self._grammar = 0
         self._faults: dict[tuple[object, ...], Fault] = {}
         pending: list[_Holder] = [document]
         while pending:
@@ -308,13 +308,12 @@ class _Interpolation:
             return self._select(key, place)
         except _NotFoundError as error:
             missing = ".".join(error.passed)
-            self._searched += 1
-            known = list(error.holder) if isinstance(error.holder, dict) and self._searched <= _NEAREST_MAX else []
-            near = difflib.get_close_matches(error.passed[-1][:_NAME_SHOWN], known[:_KNOWN_MAX], n=1, cutoff=0.6)
+            near = self._problems.nearest(error.passed[-1], error.holder if isinstance(error.holder, dict) else ())
             name = missing[:_NAME_SHOWN]
             given = f"set {name} under `inputs`" if len(error.passed) == 1 else f"add {name}"
-            whole = ".".join([*error.passed[:-1], *near])
-            remedy = f"did you mean {whole}?" if near else f"{given}, or set this value itself"
+            remedy = f"{given}, or set this value itself"
+            if near is not None:
+                remedy = f"did you mean {'.'.join([*error.passed[:-1], near])}?"
             self._fail(f"${{{key}}}, but there is no {missing}", remedy)
 
     def _select(self, key: str, place: _Place) -> JsonValue:
