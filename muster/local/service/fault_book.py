@@ -65,10 +65,6 @@ class FaultBook:
             call()
         return report
 
-    def waits(self, kind: type[_F], matches: Callable[[_F], bool]) -> bool:
-        """Whether a fault of `kind` that is not spent matches; it is not counted."""
-        return self.find(kind, matches) is not None
-
     def find(self, kind: type[_F], matches: Callable[[_F], bool]) -> _F | None:
         """The first fault of `kind` that is not spent and matches; it is not counted."""
         with self._lock:

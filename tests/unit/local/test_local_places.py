@@ -36,5 +36,5 @@ def test_a_fault_fires_in_its_place() -> None:
     assert oregon.take(LostNode, lambda _: True) is None  # clusters are at home
     assert book.find(DarkRegion, lambda _: True) is not None
     assert oregon.take(DarkRegion, lambda _: True) is not None
-    assert not book.waits(DarkRegion, lambda _: True)
+    assert book.find(DarkRegion, lambda _: True) is None
     assert [report.fired for report in book.report()] == [1, 1, 0]

@@ -90,7 +90,7 @@ class FaultWatch:
             yield fault
 
     def _waits(self, kind: type[Any], view: JobView) -> bool:
-        return self._book.waits(kind, lambda fault: fnmatchcase(view.name, fault.job))
+        return self._book.find(kind, lambda fault: fnmatchcase(view.name, fault.job)) is not None
 
     def _has_node(self, view: JobView) -> Callable[[LostNode | FailedHealthCheck], bool]:
         return lambda fault: bool(self._node(view, fault.pod))
