@@ -164,13 +164,18 @@ class DocumentStore:
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         return [(item["Key"], item["LastModified"]) for page in pages for item in page.get("Contents", [])]
 
-    def attempts(self, what: str) -> _Attempts:
+    def attempts(self, what: str) -> Iterator[None]:
         """The tries of a read-change-write loop, with growing, jittered pauses between them.
 
         Raises:
             ConflictError: after the last one.
         """
-        return _Attempts(what)
+        for count in range(TRIES):
+            if count:
+                clock.sleep(random.uniform(0, pause_limit(count)))  # noqa: S311 - jitter
+            yield
+        message = f"{what} changed during each of {TRIES} compare-and-swap tries; the call will be retried"
+        raise ConflictError(message)
 
     def _conditional(self, key: str, put: Callable[[], None]) -> bool:
         for _ in self.attempts(self.uri(key)):
@@ -190,23 +195,3 @@ class DocumentStore:
 def pause_limit(tries: int) -> float:
     """The longest pause after so many tries of a compare-and-swap, in seconds."""
     return float(_PAUSE_SECONDS * 2 ** min(tries, 5))
-
-
-class _Attempts:
-    """Iterates until the caller leaves the loop, or raises after the last try."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __iter__(self) -> _Attempts:
-        self._count = 0
-        return self
-
-    def __next__(self) -> int:
-        if self._count == TRIES:
-            message = f"{self._what} changed during each of {TRIES} compare-and-swap tries; the call will be retried"
-            raise ConflictError(message)
-        if self._count:
-            clock.sleep(random.uniform(0, pause_limit(self._count)))  # noqa: S311 - jitter
-        self._count += 1
-        return self._count
