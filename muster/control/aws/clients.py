@@ -51,14 +51,27 @@ _CONFIG_FOR_EVENTS = Config(
     read_timeout=READ_SECONDS,
 )
 
-# The same: the log lines of a failed attempt are shown, and nothing depends on them.
-_CONFIG_FOR_LOGS = _CONFIG_FOR_EVENTS
-
 Service = Literal["s3", "sagemaker", "stepfunctions", "events", "scheduler", "sns", "sts"]
+
+
+def _client(service: str, config: Config = _CONFIG) -> Any:
+    """A client of the functions, created when it is first used."""
+    return cached_property(lambda clients: clients._create(service, config))
 
 
 class Clients:
     """One client per service, created when it is first used."""
+
+    s3: S3Client = _client("s3")
+    sagemaker: SageMakerClient = _client("sagemaker")
+    stepfunctions: SFNClient = _client("stepfunctions")
+    events: EventBridgeClient = _client("events", _CONFIG_FOR_EVENTS)
+    scheduler: SchedulerClient = _client("scheduler")
+    sns: SNSClient = _client("sns")
+    # Opened when it is used: most runs end without an attempt whose log is read. Its lines are shown, and nothing
+    # depends on them.
+    logs: CloudWatchLogsClient = _client("logs", _CONFIG_FOR_EVENTS)
+    sts: STSClient = _client("sts")
 
     @classmethod
     def opened(cls, *services: Service) -> Self:
@@ -79,21 +92,9 @@ class Clients:
         """That of botocore: no function uses what boto3 adds (resources, transfers of files), and it costs 50 ms."""
         return botocore.session.get_session()
 
-    @cached_property
-    def s3(self) -> S3Client:
-        """S3."""
-        client: S3Client = self._client("s3", _CONFIG)
-        return client
-
-    @cached_property
-    def sagemaker(self) -> SageMakerClient:
-        """SageMaker."""
-        client: SageMakerClient = self._client("sagemaker", _CONFIG)
-        return client
-
     def sagemaker_in(self, credentials: CredentialsTypeDef) -> SageMakerClient:
         """SageMaker in a role's session. It costs 10 ms of CPU time if there is a client of SageMaker already."""
-        client: SageMakerClient = self._client(
+        client: SageMakerClient = self._create(
             "sagemaker",
             _CONFIG,
             aws_access_key_id=credentials["AccessKeyId"],
@@ -102,52 +103,16 @@ class Clients:
         )
         return client
 
-    @cached_property
-    def stepfunctions(self) -> SFNClient:
-        """Step Functions."""
-        client: SFNClient = self._client("stepfunctions", _CONFIG)
-        return client
-
-    @cached_property
-    def events(self) -> EventBridgeClient:
-        """EventBridge, for putting events."""
-        client: EventBridgeClient = self._client("events", _CONFIG_FOR_EVENTS)
-        return client
-
-    @cached_property
-    def scheduler(self) -> SchedulerClient:
-        """EventBridge Scheduler."""
-        client: SchedulerClient = self._client("scheduler", _CONFIG)
-        return client
-
-    @cached_property
-    def sns(self) -> SNSClient:
-        """SNS."""
-        client: SNSClient = self._client("sns", _CONFIG)
-        return client
-
-    @cached_property
-    def logs(self) -> CloudWatchLogsClient:
-        """CloudWatch Logs. Opened when it is used: most runs end without an attempt whose log is read."""
-        client: CloudWatchLogsClient = self._client("logs", _CONFIG_FOR_LOGS)
-        return client
-
     def client(self, service: str) -> Any:
         """A client of a service that only an option calls, created when it is first used."""
         opened = vars(self)
         if service not in opened:
-            opened[service] = self._client(service, _CONFIG)
+            opened[service] = self._create(service, _CONFIG)
         return opened[service]
 
     def part(self, kind: Callable[[Clients], P]) -> P:
         """What an option calls with, made of these clients; a test has its own instead."""
         return kind(self)
 
-    def _client(self, service: str, config: Config, **credentials: Any) -> Any:
+    def _create(self, service: str, config: Config, **credentials: Any) -> Any:
         return self.session.create_client(service, config=config, **credentials)
-
-    @cached_property
-    def sts(self) -> STSClient:
-        """STS."""
-        client: STSClient = self._client("sts", _CONFIG)
-        return client
