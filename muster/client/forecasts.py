@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.contract.run.forecast import Forecast, Phase
 from muster.options import offers
-from muster.report.words import bytes_text
+from muster.report.figures import bytes_text
 
 if TYPE_CHECKING:
     from muster.contract.run.commit import Commit

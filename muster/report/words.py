@@ -19,7 +19,7 @@ from muster.contract.spec.sweep_values import short_names, values_of
 from muster.contract.text import shortened
 from muster.contract.timestamps import parse, seconds_between
 from muster.contract.training.ranks import show_ranks
-from muster.report.figures import Fact, dollars
+from muster.report.figures import Fact, bytes_text, count_text, dollars, duration, rate_text
 from muster.report.read_back import ranks_text
 from muster.report.seat_words import AWAY, limits_text, outcomes_text, seats_text
 
@@ -255,48 +255,6 @@ def model_text(model: ModelResult) -> str:
     kind = "" if model.kind is ModelKind.MODEL else f"{model.kind} "
     measured = [f"{name} {value:.4g}" for name, value in sorted(model.evaluation.items())]
     return ", ".join([f"{kind}after round {model.round}{files}", *measured])
-
-
-def bytes_text(count: int) -> str:
-    """`532 bytes`, `1.2 MB`, `13.5 GB`: with decimal prefixes, as S3 is billed."""
-    if count < 1_000:
-        return f"{count} bytes"
-    size, units = count / 1_000, ["kB", "MB", "GB", "TB"]
-    while size >= 999.5 and len(units) > 1:
-        size, units = size / 1_000, units[1:]
-    return f"{size:.3g} {units[0]}"
-
-
-def rate_text(rate: float, unit: str) -> str:
-    """`12,300 tokens/s`, `0.25 samples/s`: three significant digits, and whole numbers in full."""
-    return f"{rate_number(rate)} {unit}/s"
-
-
-def rate_number(rate: float) -> str:
-    """`12,300`, `4.5`."""
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-
-
-def count_text(count: float, unit: str) -> str:
-    """`1.23 billion tokens`, `12,300 samples`."""
-    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if count >= size:
-            return f"{count / size:.3g} {word} {unit}"
-    return f"{count:,.0f} {unit}"
-
-
-def duration(seconds: float) -> str:
-    """`3 d 4 h`, `2 h 5 min`, `1 min 7 s` or `7.5 s`."""
-    if seconds < 59.95:
-        return f"{max(seconds, 0):.3g} s"
-    units = [("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)]
-    rest = max(60, int(seconds))
-    parts: list[tuple[int, str]] = []
-    for name, size in units:
-        count, rest = divmod(rest, size)
-        if count or parts:
-            parts.append((count, name))
-    return " ".join(f"{count} {name}" for count, name in parts[:2] if count)
 
 
 def _rounds(rounds: RoundsView) -> str:

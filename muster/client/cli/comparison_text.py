@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from muster.client.cli.output import columns
 from muster.contract.text import shortened
-from muster.report.figures import dollars
-from muster.report.words import duration, rate_number
+from muster.report.figures import dollars, duration, rate_number
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

@@ -15,7 +15,7 @@ from muster.client.launch.planned_recipe import DIGEST_SHOWN, source_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.spec.sweep_values import short_names, value_text
 from muster.contract.training.ranks import parse_ranks
-from muster.report.words import duration
+from muster.report.figures import duration
 
 if TYPE_CHECKING:
     from muster.client.launch.dry_run import DryRun, RankGroup, Request

@@ -21,10 +21,10 @@ from muster.contract.run.run_cost import SpotSaving
 from muster.contract.run.seat_states import SeatState
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.spec.sweep_values import value_text
-from muster.report.figures import dollars
+from muster.report.figures import bytes_text, dollars, duration, rate_number, rate_text
 from muster.report.read_back import Details, KeptInstances, mlflow_lines, progress_words, rule_lines, saving_words
 from muster.report.seat_words import change_text
-from muster.report.words import bytes_text, duration, model_text, rate_number, rate_text
+from muster.report.words import model_text
 
 _BEFORE_SHOWN = 3  # of the runs in the queue
 _POOLS_SHOWN = 20  # in a status; each has a line of its own in a result

@@ -19,13 +19,13 @@ from muster.contract.run.attempt import NOT_CREATED, Attempt, Transition
 from muster.contract.run.job_details import FinalMetric, JobDetails, JobProgress, PoolState, RuleVerdict, WarmPool
 from muster.contract.run.run_cost import usd_so_far
 from muster.contract.spec.spec_reader import parse_spec
+from muster.report.figures import bytes_text, duration
 from muster.report.html_file import script_data
 from muster.report.links import console_links
 from muster.report.page_contents import make_page
 from muster.report.page_html import page_json, render
 from muster.report.page_model import Page, PageInput, ReplicaView
 from muster.report.read_back import kept_pools, progress_words, ranks_text, read_back_facts
-from muster.report.words import bytes_text, duration
 from tests.support.sample_runs import STACK, sample_runs
 
 ROOT = Path(__file__).parents[3]
