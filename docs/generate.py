@@ -47,9 +47,9 @@ from muster.contract.training.source_channels import SourceFields
 from muster.contract.training.stopping_condition import TimeFields
 from muster.contract.training.values import Wording
 from muster.infra.settings.cluster_tables import ClusterTable
-from muster.infra.settings.place_tables import PlaceTable
 from muster.infra.settings.scheduled_runs import ScheduledRun
 from muster.infra.settings.settings_file import fixed_tables
+from muster.infra.settings.stack_settings import PlaceTable
 from muster.options.recipes.contract.recipe_request import RecipeRequest
 
 DOCS = Path(__file__).resolve().parent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.contract.aws.metric_names import REPLICA_LAUNCHED
+from muster.contract.names import REPLICA_LAUNCHED
 from muster.control.attempt import attempt
 from muster.control.attempt_request import AttemptRequest, Launch
 from muster.control.aws.launcher_sessions import Launcher

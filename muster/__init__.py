@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from muster.contract.run.attempt import Transition as Transition
     from muster.contract.run.cluster_job import ClusterJob as ClusterJob
     from muster.contract.run.ended_run import FailureCount as FailureCount
+    from muster.contract.run.ended_run import Verdict as Verdict
     from muster.contract.run.finding import Finding as Finding
     from muster.contract.run.forecast import ExchangeSettings as ExchangeSettings
     from muster.contract.run.forecast import Forecast as Forecast
@@ -125,7 +126,6 @@ if TYPE_CHECKING:
     from muster.contract.run.seat_states import SeatState as SeatState
     from muster.contract.run.seat_states import SeatsView as SeatsView
     from muster.contract.run.trained_data import EpochShards as EpochShards
-    from muster.contract.run.verdict import Verdict as Verdict
     from muster.contract.run.where import Where as Where
     from muster.contract.spec.elastic import Elastic as Elastic
     from muster.contract.spec.elastic import ScaleStep as ScaleStep

@@ -21,7 +21,7 @@ from examples.stage import ROOT, Stage, perform, replica_arguments
 from muster import FailureClass, Result, RunStatus, Spec
 from muster.local.admin_client import PlacedFault
 from muster.local.faults import CapacityError, DarkRegion
-from muster.options.places.local.link_client import LinkClient
+from muster.options.places.local.link_settings import LinkClient
 from muster.options.places.local.place_settings import PlacesSettings
 
 SPEC = Path(__file__).with_name("places.yaml")

@@ -13,7 +13,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from muster.contract.aws.metric_names import NAMESPACE, function_service
+from muster.contract.names import METRICS_NAMESPACE, function_service
 from muster.contract.training.network_access import VpcConfig
 from muster.infra.encryption import use_key
 from muster.infra.functions.event_delivery import DeadLetters
@@ -101,7 +101,7 @@ class HandlerFunction(Construct):
                 **settings.environment,
                 **environment,
                 "POWERTOOLS_SERVICE_NAME": function_service(settings.environment["MUSTER_JOB_PREFIX"], row.name),
-                "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
+                "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
                 "POWERTOOLS_LOG_LEVEL": "INFO",
             },
             # The CDK would add grants of its own to the role; all that it allows stands in the row and here.

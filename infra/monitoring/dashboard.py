@@ -8,7 +8,7 @@ from aws_cdk import Aws, Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from muster.contract.aws.metric_names import REPLICA_LAUNCHED, RERUNS_WITHIN_HOUR, function_service
+from muster.contract.names import REPLICA_LAUNCHED, RERUNS_WITHIN_HOUR, function_service
 from muster.infra.monitoring.health_alarms import WatchedResources, muster_metric
 from muster.infra.workflow.workflow_definition import MAP_LABEL
 

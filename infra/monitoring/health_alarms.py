@@ -17,7 +17,7 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from muster.contract.aws.metric_names import NAMESPACE, RERUNS_WITHIN_HOUR, SERVICE
+from muster.contract.names import METRICS_NAMESPACE, METRICS_SERVICE, RERUNS_WITHIN_HOUR
 from muster.infra.policy import allow_publishing
 
 
@@ -36,7 +36,7 @@ class WatchedResources:
 
 def muster_metric(name: str, service: str) -> cloudwatch.Metric:
     """Muster's own metric `name` as `service` counts it: one function, or several into one series."""
-    return cloudwatch.Metric(namespace=NAMESPACE, metric_name=name, dimensions_map={SERVICE: service})
+    return cloudwatch.Metric(namespace=METRICS_NAMESPACE, metric_name=name, dimensions_map={METRICS_SERVICE: service})
 
 
 RERUNS_WITHIN_HOUR_NORMAL = 3

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem
 from muster.contract.names import PREFIX_MAX
-from muster.contract.spec.place_names import PLACES_MAX, PlaceName
+from muster.contract.spec.places import PLACES_MAX, PlaceName
 from muster.contract.spec.replica_access import ReplicaAccess
 from muster.contract.spec.secret_references import SOURCE
 from muster.contract.spec.stack_defaults import StackDefaults
@@ -20,7 +20,6 @@ from muster.contract.training.clusters import ClusterName, Clusters
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.values import S3_URI_MAX, Image, InstanceType, RoleArn, TagKey, TagValue, Wording
 from muster.infra.settings.cluster_tables import ClusterTable, clusters_of
-from muster.infra.settings.place_tables import AccountId, PlaceTable, Region
 from muster.infra.settings.scheduled_runs import ScheduledRun
 
 Tables = Mapping[str, Mapping[str, Any]]
@@ -78,6 +77,8 @@ _PolicyArn = Annotated[
     Field(pattern=_ARN + r"iam::([0-9]{12}|aws):policy/[a-zA-Z_0-9+=,.@/-]+$"),
     Wording("arn:aws:iam::123456789012:policy/name", "write the policy's whole ARN"),
 ]
+_AccountId = Annotated[str, Field(pattern=r"^[0-9]{12}$"), Wording("12 digits", "write the account's ID in quotes")]
+_Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"), Wording("a region such as eu-west-1")]
 
 
 # `*`, `?` and `$` have a meaning in a policy.
@@ -135,8 +136,8 @@ class StackTable(SettingsTable):
         description="first part of the name of every training job; by default `muster` for the stack `Muster`, and for "
         "any other stack a part of its name with a digest",
     )
-    account: AccountId | None = Field(default=None, description="the only account to which this file may be deployed")
-    region: Region | None = Field(default=None, description="the only region to which this file may be deployed")
+    account: _AccountId | None = Field(default=None, description="the only account to which this file may be deployed")
+    region: _Region | None = Field(default=None, description="the only region to which this file may be deployed")
     permissions_boundary: _PolicyArn | None = Field(
         default=None, description="ARN of a policy that every role of the stack gets as its permissions boundary"
     )
@@ -276,6 +277,18 @@ class NotifyTable(SettingsTable):
         Annotated[str, Field(pattern=r"^[^@\s]{1,64}@[^@\s]{1,189}$"), Wording("one address, such as team@example.com")]
         | None
     ) = Field(default=None, description="address that is notified; it must confirm the subscription once")
+
+
+# What holds between places and other settings is the option's to say.
+class PlaceTable(SettingsTable):
+    """A region of an account in which replicas may run."""
+
+    region: _Region = Field(description="the region")
+    account: _AccountId | None = Field(default=None, description="the account; default: that of the stack")
+    profile: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
+        default=None,
+        description="the AWS CLI's profile for the account on the machine that deploys; default: that of the stack",
+    )
 
 
 class StackSettings(SettingsTable):

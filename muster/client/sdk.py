@@ -35,7 +35,7 @@ from muster.contract.backend import Backend
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.layout import s3_uri
 from muster.contract.names import fresh_run_name, run_name, time_suffix
-from muster.contract.run.verdict import Verdict
+from muster.contract.run.ended_run import Verdict
 
 # What a method needs is imported when it is called: most of the time of a command such as `muster status` would
 # otherwise go into the modules of the others.
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from muster.client.launch.dry_run import DryRun
     from muster.client.launch.expanded_spec import ExpandedSpec
     from muster.client.logs.log_lines import LogLine
+    from muster.client.logs.log_reader import OtherLogs
     from muster.client.runs.cancellation import Cancellation
     from muster.client.runs.dead_letters import DeadLetters, Dropped, Replay
     from muster.client.runs.event_log import EventLogEntry
@@ -416,10 +417,8 @@ class Run:
             NoClusterLogsError: after all other lines: a cluster ships no lines of its pods to CloudWatch Logs.
             OptionError: `regex` is not a valid regular expression.
         """
-        from muster.client.backend_offers import client_backends  # noqa: PLC0415
         from muster.client.logs.log_lines import LogQuery, read_regex  # noqa: PLC0415
         from muster.client.logs.log_reader import LogReader  # noqa: PLC0415
-        from muster.client.placement import client_placement  # noqa: PLC0415
 
         pattern = None if regex is None else read_regex(regex, "regex")
         ranks = {rank} if isinstance(rank, int) else rank
@@ -438,18 +437,23 @@ class Run:
         )
         if query.is_empty:
             return iter(())
-        backend = client_backends().get(Backend.HYPERPOD) if execution.clusters else None
-        others = None if backend is None else backend.logs(self._cloud, execution, ranks)
-        placement = client_placement() if execution.has_places else None
-        if placement is not None:
-            others = placement.logs(self._cloud, self.name, self._attempts_now)
-        reader = LogReader(self._cloud, query, others, self._attempts_now)
+        reader = LogReader(self._cloud, query, self._logs_elsewhere(execution, ranks), self._attempts_now)
         if tail is not None:
             last = reader.last_lines(tail, _last_line_at(execution, until))
             if not follow:
                 return iter(last)
             reader = reader.since(last[0].at) if last else reader
         return reader.follow_lines(self._has_ended) if follow else reader.read_lines()
+
+    def _logs_elsewhere(self, execution: Execution, ranks: Collection[int] | None) -> OtherLogs | None:
+        """Those that are not in the log group of the stack's own region; None where all are there."""
+        from muster.client.backend_offers import client_backends, client_placement  # noqa: PLC0415
+
+        placement = client_placement() if execution.has_places else None
+        if placement is not None:
+            return placement.logs(self._cloud, self.name, self._attempts_now)
+        backend = client_backends().get(Backend.HYPERPOD) if execution.clusters else None
+        return None if backend is None else backend.logs(self._cloud, execution, ranks)
 
     def _attempts_now(self) -> dict[int, tuple[Attempt, ...]]:
         self._observer.look()

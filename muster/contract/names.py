@@ -1,4 +1,4 @@
-"""The one place where names are made and parsed: runs, training jobs, tags.
+"""The one place where names are made and parsed: runs, training jobs, tags, metrics.
 
 A training job's name is its only idempotency key (it is unique per account and region), so it consists of the run, the
 rank and the attempt only: `{prefix}-{run}-r{rank}-a{attempt}`.
@@ -32,6 +32,19 @@ TAG_RUN = "muster:run"
 TAG_RANK = "muster:rank"
 TAG_ATTEMPT = "muster:attempt"
 TAG_PLAN = "muster:plan"
+
+METRICS_NAMESPACE = "Muster"
+"""Of Muster's own metrics, which the stack's alarms and its dashboard read."""
+METRICS_SERVICE = "service"
+"""The dimension of every metric: who counts. Powertools calls it so.
+
+Its value is the stack's job prefix where several functions count into one series, because an alarm reads one series. No
+two stacks of an account have the same job prefix.
+"""
+
+REPLICA_LAUNCHED = "ReplicaLaunched"
+RERUNS_WITHIN_HOUR = "RerunsWithinHour"
+"""One value for each rerun: how many reruns its replica has had within an hour."""
 
 _NAME = re.compile(r"[a-zA-Z0-9](-?[a-zA-Z0-9])*")
 _JOB = re.compile(
@@ -131,3 +144,8 @@ def is_of_earlier_execution(written_at: datetime, started_at: datetime) -> bool:
     because the documents of the run are still there: until then, and afterwards, only the times tell them apart.
     """
     return written_at < started_at - _CLOCKS_DIFFER
+
+
+def function_service(job_prefix: str, name: str) -> str:
+    """The value of `METRICS_SERVICE` for what the function `name` alone counts."""
+    return f"{job_prefix}-{name}"

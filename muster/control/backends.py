@@ -12,7 +12,7 @@ from muster.contract.errors import ConfigurationError
 from muster.contract.run.orphans import ActiveJob
 from muster.contract.run.plan import Plan
 from muster.contract.run.where import Where
-from muster.contract.spec.place_names import HOME
+from muster.contract.spec.places import HOME
 from muster.contract.spec.rank_spec import parts_of
 from muster.contract.spec.spec import Spec
 from muster.control.aws.sagemaker_jobs import TrainingJobs, last_lines

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract import timestamps
 from muster.contract.names import is_of_earlier_execution, run_name
+from muster.contract.run.ended_run import Verdict
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.plan import Plan
-from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.control_plane import ControlPlane
 from muster.control.runtime import clock

@@ -10,10 +10,10 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.ended_run import Verdict
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Record
 from muster.contract.run.run_events import QuorumLost
-from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.backends import PlacedJob, other_backends
 from muster.control.control_plane import ControlPlane

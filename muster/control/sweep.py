@@ -15,8 +15,8 @@ from typing import Annotated, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.names import run_name
+from muster.contract.run.ended_run import Verdict
 from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
-from muster.contract.run.verdict import Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.aws.aws_errors import patiently
 from muster.control.aws.executions import Execution, Executions

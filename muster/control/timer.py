@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.ended_run import Verdict
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.record import Next, Record
-from muster.contract.run.verdict import Verdict
 from muster.contract.spec.run_limits import Timer
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.control_plane import ControlPlane

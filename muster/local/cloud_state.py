@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from muster.contract.spec.place_names import HOME
+from muster.contract.spec.places import HOME
 from muster.contract.training.clusters import Clusters
 from muster.local.cloud_errors import NotRunningError, UnknownPlaceError
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from muster.contract.spec.place_names import ENV_LOCAL_PLACES
+from muster.contract.spec.places import ENV_LOCAL_PLACES
 from muster.contract.training.clusters import ENV_LOCAL_CLUSTERS
 from muster.local.cloud_state import CloudState
 

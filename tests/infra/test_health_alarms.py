@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from muster.contract.aws.metric_names import NAMESPACE, RERUNS_WITHIN_HOUR
+from muster.contract.names import METRICS_NAMESPACE, RERUNS_WITHIN_HOUR
 from tests.infra.variants import Variant
 from tests.support.template import ROOT, Template
 
@@ -32,7 +32,7 @@ def test_each_alarm_watches_a_metric_of_the_stack_for_as_long_as_a_failure_must_
     wanted: dict[str, tuple[tuple[str, str, str], str, int, int]] = {
         "run-failed": (("AWS/States", "ExecutionsFailed", f"StateMachineArn={MACHINE}"), "Sum", 0, 1),
         "dead-letters": (queue, "Maximum", 0, 1),
-        "reruns-above-normal": ((NAMESPACE, RERUNS_WITHIN_HOUR, "service=muster"), "Maximum", 3, 1),
+        "reruns-above-normal": ((METRICS_NAMESPACE, RERUNS_WITHIN_HOUR, "service=muster"), "Maximum", 3, 1),
     }
     for name in ("plan", "attempt", "react", "settle", "stop"):
         wanted[f"errors-{name}"] = (("AWS/Lambda", "Errors", f"FunctionName={name.capitalize()}"), "Sum", 0, 2)

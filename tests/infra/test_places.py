@@ -14,7 +14,7 @@ from muster.contract.aws.partitions import Locality
 from muster.contract.errors import ConfigurationError, Problem, SettingsError
 from muster.contract.names import JobName
 from muster.contract.run.orphans import ActiveJob
-from muster.contract.spec.place_names import PLACE_NAME_MAX, PlaceName
+from muster.contract.spec.places import PLACE_NAME_MAX, PlaceName
 from muster.infra.deploy.account import Account, DeployedStack
 from muster.infra.deploy.bucket_requirements import BucketState
 from muster.infra.deploy.deploy_command import Work

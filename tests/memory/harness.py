@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from unittest.mock import patch
 from urllib.parse import quote_plus
 
-from muster.contract.aws.metric_names import NAMESPACE
+from muster.contract.names import METRICS_NAMESPACE
 from muster.contract.run.notice_events import notices_of
 from muster.contract.run.notices import EndNotice, Notice, NoticeKind
 from muster.contract.run.plan import Place
@@ -157,7 +157,7 @@ class ControlHarness:
     def installed(self) -> Iterator[ControlHarness]:
         """With virtual time in place of the machine's. What is counted outside of a handler goes to no log."""
         # Powertools reads the namespace when it is imported.
-        with self.cloud.clock.install(), patch.object(metrics.provider, "namespace", NAMESPACE):
+        with self.cloud.clock.install(), patch.object(metrics.provider, "namespace", METRICS_NAMESPACE):
             try:
                 yield self
             finally:

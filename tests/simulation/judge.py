@@ -21,7 +21,7 @@ from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Ve
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
 from muster.contract.run.where import Where
-from muster.contract.spec.place_names import HOME
+from muster.contract.spec.places import HOME
 from muster.options.elastic.contract.seats import ParkedSeat, Seats, parked_key, parked_prefix, ranks_in, seats_key
 from tests.simulation.functions import PREFIX, SKEW_MAX, Cause, Invocation
 from tests.simulation.kernel import START

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.commit import Commit, Member
-from muster.contract.spec.place_names import HOME
+from muster.contract.spec.places import HOME
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from muster.contract import timestamps
 from muster.contract.aws.job_status import PASSING
-from muster.contract.spec.place_names import HOME
+from muster.contract.spec.places import HOME
 from muster.contract.spec.stack_defaults import StackDefaults
 from tests.memory.cloud import ACCOUNT, REGION
 from tests.simulation.cluster_lives import CLUSTERS, ClusterLives

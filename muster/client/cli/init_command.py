@@ -12,10 +12,9 @@ import typer
 
 from muster.client.cli.json_answers import StarterWritten
 from muster.client.cli.option_groups import Json
-from muster.client.cli.output import print_answer
+from muster.client.cli.output import print_answer, write_whole
 from muster.client.client_errors import FilesExistError, SpecWriteError, UsageError, os_reason
 from muster.client.starter.frameworks import PYTORCH, Kind, all_starters
-from muster.client.whole_file import write_whole
 
 if TYPE_CHECKING:
     from muster.client.starter.starter_files import Wish

@@ -10,12 +10,11 @@ import typer
 from muster.client.aws.workflow_executions import LISTED_MAX
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import FirstRun, Json, RunName, SecondRun, StackOptions, grouped
-from muster.client.cli.output import busy, line_width, print_answer, print_either, print_lines
+from muster.client.cli.output import busy, line_width, print_answer, print_either, print_lines, write_whole
 from muster.client.cli.run_conditions import RunConditions
 from muster.client.cli.run_table import list_lines
 from muster.client.client_errors import ReportFileError, os_reason
-from muster.client.whole_file import write_whole
-from muster.contract.run.verdict import Verdict
+from muster.contract.run.ended_run import Verdict
 
 _ON_PAGE_MAX = 1_000
 

@@ -1,4 +1,4 @@
-"""What commands print: JSON for scripts, lines for people, and a progress message while they wait."""
+"""What commands print and write: JSON for scripts, lines for people, a progress message while they wait, and files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.client.client_errors import UsageError
@@ -133,3 +134,28 @@ def after_interrupt() -> None:
     """Start a new line after the ^C that a terminal shows."""
     if sys.stderr.isatty():
         sys.stderr.write("\n")
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all: a full disk leaves what was there before.
+
+    `content` (a text as UTF-8) is written beside `path`, and renamed; into a device or a pipe it is written as it is.
+
+    Raises:
+        OSError: it cannot be written; names `path`. The file is as it was.
+    """
+    body = content.encode() if isinstance(content, str) else content
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        path.write_bytes(body)
+        return
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(body)
+        if target.exists():
+            partial.chmod(target.stat().st_mode)
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        # An error of a write names no file, and that of another file is no help.
+        raise type(error)(error.errno, error.strerror, str(path)) from error

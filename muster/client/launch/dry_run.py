@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, JsonValue
 
-from muster.client.backend_offers import client_backends
+from muster.client.backend_offers import client_backends, client_placement
 from muster.client.checks.check_findings import CheckFindings
 from muster.client.checks.check_findings import place as place_shown
 from muster.client.checks.source_check import check_spec
@@ -20,7 +20,6 @@ from muster.client.launch.planned_places import KnownPlace, PlannedPlaces, plann
 from muster.client.launch.planned_recipe import PlannedRecipe
 from muster.client.launch.planned_seats import PlannedSeats, cost_of_seats, planned_seats, quota_remarks
 from muster.client.launch.source_archive import PackedSource, pack
-from muster.client.placement import client_placement
 from muster.contract.aws.instance_types import TRAINING_INSTANCE_TYPES
 from muster.contract.aws.partitions import Locality
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable

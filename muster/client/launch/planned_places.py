@@ -9,8 +9,7 @@ from pydantic import Field
 from muster.client.launch.estimate import quotas
 from muster.contract.aws.prices import EGRESS_USD_PER_GB, PriceTable
 from muster.contract.document import Document
-from muster.contract.spec.place_names import HOME
-from muster.contract.spec.places import Places, Rung
+from muster.contract.spec.places import HOME, Places, Rung
 from muster.contract.spec.spec import Spec
 from muster.contract.training.ranks import show_ranks
 

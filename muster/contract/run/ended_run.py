@@ -6,12 +6,12 @@ after. A client lists the days, and reads those whose ETag has changed: so a lis
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Self
 
 from pydantic import Field
 
 from muster.contract.document import Document, StoredDocument, StoredPart
-from muster.contract.run.verdict import Verdict
 from muster.contract.timestamps import Timestamp
 
 ENDED = "ended/"
@@ -19,6 +19,14 @@ ENDED = "ended/"
 REASON_MAX = 240
 """Characters of a reason: a day with a thousand runs stays below a megabyte."""
 _DAY = 10  # characters of 2026-11-22
+
+
+class Verdict(StrEnum):
+    """How a run ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
 
 
 class FailureCount(StoredPart):

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Self
 
 from muster.contract.document import StoredDocument, else_unknown
-from muster.contract.run.verdict import Verdict
+from muster.contract.run.ended_run import Verdict
 from muster.contract.spec.run_limits import Timer
 from muster.contract.timestamps import Timestamp
 

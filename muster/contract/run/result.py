@@ -9,10 +9,10 @@ from pydantic import Field, JsonValue
 
 from muster.contract.document import StoredDocument, StoredPart, else_unknown
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.ended_run import Verdict as Verdict  # noqa: PLC0414 - a part of this document
 from muster.contract.run.finding import Finding
 from muster.contract.run.model import ModelResult
 from muster.contract.run.round_values import DEFAULT_UNIT, UNIT
-from muster.contract.run.verdict import Verdict as Verdict  # noqa: PLC0414 - a part of this document
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import show_ranks

@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Document, digest
-from muster.contract.run.verdict import Verdict
+from muster.contract.run.ended_run import Verdict
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.timestamps import Timestamp
 

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field
 
 from muster.contract.document import StoredPart
-from muster.contract.spec.place_names import HOME
+from muster.contract.spec.places import HOME
 from muster.contract.timestamps import Timestamp
 
 

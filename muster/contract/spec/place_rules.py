@@ -9,8 +9,7 @@ from muster.contract.aws.partitions import Locality
 from muster.contract.backend import Backend
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.foreign_resources import foreign_resources
-from muster.contract.spec.place_names import HOME
-from muster.contract.spec.places import undeployed
+from muster.contract.spec.places import HOME, undeployed
 from muster.contract.spec.rank_spec import parts_of
 
 if TYPE_CHECKING:

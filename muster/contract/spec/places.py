@@ -10,9 +10,22 @@ from pydantic import Field, model_validator
 from muster.contract import names
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.spec.place_names import HOME, PLACES_MAX, PlaceName
 from muster.contract.spec.run_limits import RUN_MAX_SECONDS
-from muster.contract.training.values import InstanceType, TrainingPlanArn
+from muster.contract.training.values import InstanceType, TrainingPlanArn, Wording
+
+HOME = "home"
+"""The place of the stack itself; no other place has this name."""
+PLACES_MAX = 8  # Lambda: the environment of a function has at most 4 KB; IAM: the policies of its role 10 KB
+PLACE_NAME_MAX = 16
+ENV_LOCAL_PLACES = "MUSTER_LOCAL_PLACES"
+"""The places of the embedded cloud as JSON, in the shell that uses it: a local deployment may use them. By name, each
+with region, account, endpoint and credentials."""
+
+PlaceName = Annotated[
+    str,
+    Field(max_length=PLACE_NAME_MAX, pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"),
+    Wording(f"lower-case letters, digits and single hyphens, up to {PLACE_NAME_MAX}, with a letter at the beginning"),
+]
 
 RUNGS_MAX = 20
 RETURN_SECONDS = 3_600

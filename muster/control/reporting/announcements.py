@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from muster.contract.aws.metric_names import RERUNS_WITHIN_HOUR
 from muster.contract.errors import MusterError, SpecError
+from muster.contract.names import RERUNS_WITHIN_HOUR
 from muster.contract.run import run_events
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record

@@ -14,9 +14,8 @@ from aws_lambda_powertools import Logger, Metrics, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from muster.contract.aws.metric_names import NAMESPACE, SERVICE
 from muster.contract.errors import ConfigurationError
-from muster.contract.names import RUN_MAX
+from muster.contract.names import METRICS_NAMESPACE, METRICS_SERVICE, RUN_MAX
 from muster.control.runtime.clock import TimeBudget
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -94,7 +93,8 @@ def count(name: str, amount: int = 1) -> None:
 
 def measure(name: str, value: float, *, job_prefix: str) -> None:
     """Add a value to a metric that has one series for the stack of this prefix, whichever function measures it."""
-    with single_metric(name, MetricUnit.Count, value, namespace=NAMESPACE, default_dimensions={SERVICE: job_prefix}):
+    service = {METRICS_SERVICE: job_prefix}
+    with single_metric(name, MetricUnit.Count, value, namespace=METRICS_NAMESPACE, default_dimensions=service):
         pass
 
 

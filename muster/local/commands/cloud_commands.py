@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import typer
 from pydantic import BaseModel, ValidationError
 
-from muster.contract.spec.place_names import HOME
+from muster.contract.spec.places import HOME
 from muster.local.cloud_errors import CommandNotFoundError, NotRunningError
 from muster.local.cloud_settings import DEFAULT_ACCOUNT_ID, DEFAULT_PORT, DEFAULT_REGION, Settings
 from muster.local.cloud_state import StateDirectory

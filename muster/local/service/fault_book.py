@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from muster.contract.spec.place_names import HOME
+from muster.contract.spec.places import HOME
 from muster.local.counted_calls import Call
 from muster.local.faults import CallError, Fault, FaultBase, FaultReport, PlacedFault, RateLimit, throttled
 from muster.local.service.rate_limiter import TokenBucket

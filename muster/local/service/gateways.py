@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from muster.contract.spec.place_names import HOME
+from muster.contract.spec.places import HOME
 from muster.local.cloud_state import StateDirectory
 from muster.local.ministack.host import Account, Host
 from muster.local.sagemaker.job_life import Machine

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import pytest
 
 from muster.client.cli import program
+from muster.client.cli.output import write_whole
 from muster.client.cli.run_watch import RareLines, telling_silence
 from muster.client.client_errors import FileTroubleError
-from muster.client.whole_file import write_whole
 from muster.contract.aws.prices import SHIPPED_PRICES
 
 GOOD = "replicas: 2\ntrainer: package.module:train\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 from examples.digits import growing_trainer
 from examples.digits.dataset import load
 from muster.contract.spec.spec_reader import load_spec_text, parse_spec
-from muster.options.shards.replica.data_shards import DataShards
+from muster.options.shards.replica.shards import DataShards
 from muster.replica.rounds.round_context import RoundContext, Stops
 from muster.replica.store.transport import Store
 from tests.support.contexts import context_of

@@ -14,8 +14,7 @@ from muster.client.launch.planned_places import KnownPlace
 from muster.contract import timestamps
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Plan
-from muster.contract.spec.place_names import HOME
-from muster.contract.spec.places import Places
+from muster.contract.spec.places import HOME, Places
 from muster.contract.spec.spec import Spec
 from muster.options.places.contract.ladder import Facts, RungState, share, where
 from muster.options.places.contract.outposts import PARTITION, DeployedPlaces, Outpost, Place, outpost

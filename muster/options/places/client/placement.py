@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from muster.client.placement import ClientPlacement
+from muster.client.backend_offers import ClientPlacement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

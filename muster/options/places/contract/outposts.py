@@ -14,7 +14,7 @@ from pydantic import Field
 from muster.contract.aws.partitions import Locality
 from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.names import PREFIX_MAX
-from muster.contract.spec.place_names import PLACES_MAX, PlaceName
+from muster.contract.spec.places import PLACES_MAX, PlaceName
 
 PARTITION = "aws"
 """Neither events nor roles cross the border of a partition, and the settings refuse places in any other."""

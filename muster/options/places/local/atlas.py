@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from muster.contract.spec.place_names import HOME
+from muster.contract.spec.places import HOME
 from muster.local.ministack.host import Account
 
 

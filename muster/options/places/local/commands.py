@@ -10,8 +10,7 @@ from pydantic import Field
 from muster.contract.document import Document
 from muster.local.commands.command_answers import JsonOption, ShellStateOption, print_answer
 from muster.local.commands.shell_cloud import cloud_of_shell
-from muster.options.places.local.link_client import LinkClient
-from muster.options.places.local.link_settings import LinkBytes
+from muster.options.places.local.link_settings import LinkBytes, LinkClient
 
 OFFER = typer.Typer(no_args_is_help=True, add_completion=False)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
+from types import SimpleNamespace
+from typing import Any
 
 from hypercorn.asyncio import serve
+from ministack.core import lambda_runtime
 from ministack.core.responses import request_scope
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -20,7 +23,6 @@ from muster.local.cloud_state import PlaceState
 from muster.local.ministack.host import Account
 from muster.local.process_environment import container_variables
 from muster.local.service.option_services import Hosted, ServiceParts
-from muster.options.places.local import functions
 from muster.options.places.local.atlas import Atlas, Place
 from muster.options.places.local.borders import administrators, buckets, buses, condition_keys, principals
 from muster.options.places.local.domains import Domains
@@ -60,7 +62,7 @@ class HostedPlaces:
         buckets.install()
         principals.install(self._atlas.accounts)
         buses.install(self._when_open)
-        functions.install(self._atlas, self._variables)
+        _start_functions_in(self._atlas, self._variables)
         certificates = ServerCertificates.at(self._parts.state.ca_file.parent)
         for place in self._atlas.others:
             config = tls_config(self._listeners[place.name], certificates)
@@ -129,6 +131,20 @@ class HostedPlaces:
             Route("/links", reset, methods=["DELETE"]),
             Route("/links", change, methods=["PUT"]),
         ]
+
+
+def _start_functions_in(atlas: Atlas, variables: Mapping[str, Mapping[str, str]]) -> None:
+    """Let each function call at the endpoint of its place: it starts with the variables of that, by its name."""
+    starts = lambda_runtime.subprocess
+
+    def start(command: Sequence[str], **options: Any) -> Any:
+        environment = options.get("env") or {}
+        fields = environment.get("_LAMBDA_FUNCTION_ARN", "").split(":")
+        place = atlas.of(Account(fields[4], fields[3])) if len(fields) > 4 else None
+        own = variables[place.name] if place is not None and place != atlas.home else {}
+        return starts.Popen(command, **{**options, "env": {**environment, **own}})
+
+    lambda_runtime.subprocess = SimpleNamespace(**{**vars(starts), "Popen": start})
 
 
 def _listener() -> socket.socket:

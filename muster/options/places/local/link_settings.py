@@ -1,10 +1,12 @@
-"""The settings of the links between places, and the bytes that went over one."""
+"""The links between places as a client of a running cloud sees them: their settings, and the bytes that went over."""
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from muster.local.local_cloud import LocalCloud
 
 
 class LinkSettings(BaseModel):
@@ -37,3 +39,22 @@ class LinkBytes(BaseModel):
 
 LINK_BYTES: TypeAdapter[list[LinkBytes]] = TypeAdapter(list[LinkBytes])
 LINKS: TypeAdapter[tuple[LinkSettings, ...]] = TypeAdapter(tuple[LinkSettings, ...])
+
+
+class LinkClient:
+    """The links of a running embedded cloud."""
+
+    def __init__(self, cloud: LocalCloud) -> None:
+        self._admin = cloud.admin
+
+    def bytes(self) -> list[LinkBytes]:
+        """The bytes of each direction that was used since the last reset, sorted by places."""
+        return LINK_BYTES.validate_json(self._admin.ask("GET", "links"))
+
+    def reset(self) -> None:
+        """Count from zero again."""
+        self._admin.ask("DELETE", "links")
+
+    def set(self, *links: LinkSettings) -> None:
+        """Replace the settings of all links; the first that matches holds."""
+        self._admin.ask("PUT", "links", LINKS.dump_json(links))

@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from muster.contract.spec.place_names import HOME, PLACES_MAX, PlaceName
+from muster.contract.spec.places import HOME, PLACES_MAX, PlaceName
 from muster.options.places.local.link_settings import LinkSettings
 
 _REGION = r"[a-z]{2}(?:-[a-z]+)+-\d"

@@ -9,9 +9,8 @@ import typer
 
 from muster.client.cli.exit_codes import ExitCode, exit_code
 from muster.client.cli.option_groups import AccountOptions, Json, grouped
-from muster.client.cli.output import busy, line_width, print_answer, print_lines, print_styled, visible
+from muster.client.cli.output import busy, line_width, print_answer, print_lines, print_styled, visible, write_whole
 from muster.client.client_errors import RecipeWriteError, os_reason
-from muster.client.whole_file import write_whole
 from muster.contract.errors import MusterError
 from muster.options.recipes.client.recipe_options import (
     BaseOptions,

@@ -14,8 +14,7 @@ from muster.local.cloud_errors import UnknownPlaceError
 from muster.local.commands import cloud_commands
 from muster.local.faults import CallError, CapacityError, DarkRegion, Partition, Price, SlowLink
 from muster.options.places.local import commands
-from muster.options.places.local.link_client import LinkClient
-from muster.options.places.local.link_settings import LinkSettings
+from muster.options.places.local.link_settings import LinkClient, LinkSettings
 from tests.support.places import OREGON, OTHER, TOKYO, Inbox, allow, client, cloud_with_places, forward
 from tests.support.workshop import Workshop
 
