@@ -18,7 +18,3 @@ ENV_NEAR = "MUSTER_NEAR_URI"
 ENV_HOME_REGION = "MUSTER_HOME_REGION"
 # The names of the variables whose values the container has read from where they refer to. Set in the container alone.
 ENV_RESOLVED = "MUSTER_RESOLVED"
-# Of a run with `places`: the place of the job, and in an outpost the store beside it and the region of the stack.
-ENV_PLACE = "MUSTER_PLACE"
-ENV_NEAR = "MUSTER_NEAR_URI"
-ENV_HOME_REGION = "MUSTER_HOME_REGION"

@@ -28,7 +28,7 @@ CODE = """
     stop.set()
     work = PodWork(job="muster-one-r0-a1", program=("true",), checkpoints_uri="", output_uri="", notices_uri="",
                    instances=1)
-    pod = _Pod(Pod(work, "one", 0, 1, base), PodFolder.of(base), None, Objects(), stop)
+    pod = _Pod(Pod(work, base), PodFolder.of(base), None, Objects(), stop)
     threading.Timer(10, os._exit, [9]).start()
     print(pod._wait(agent), flush=True)
     os._exit(0)
