@@ -17,7 +17,8 @@ from muster.contract.run.commit import Commit
 from muster.contract.run.forecast import Forecast
 from muster.contract.run.time_use import TimeUse
 from muster.contract.spec.spec_reader import parse_spec
-from muster.options.forecast.client.forecast import ForecastError, ForecastOptions, planned
+from muster.options.forecast.client.forecast_options import ForecastOptions
+from muster.options.forecast.client.predictions import ForecastError, planned
 from tests.memory.harness import RUN, SPEC, ControlHarness
 from tests.support.memory_client import client_of, muster_of
 from tests.support.round_commits import commit_of, member

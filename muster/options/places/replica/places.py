@@ -227,6 +227,7 @@ class TwoLevels(Reduction):
         since = self._heard if late or not givers else self._ready[shard]
         is_first = self._rank is not None and (not late or maker == self._place)
         is_made_here = not late and maker == self._place
+        # Another process of the replica may be gone, and the shard deleted with its round.
         if is_made_here and self._is_maker(shard):
             return False
         patience = self._patience if is_first else 2 * self._patience

@@ -98,7 +98,7 @@ class ClientReader:
                 client = self._client("s3", place.region)
                 span = first_bytes(TEXT_BYTES_MAX + 1)
                 answer = client.get_object(Bucket=place.bucket, Key=place.key, Range=span)
-                return decoded(answer["Body"].read(), place.uri)
+                return decoded(answer["Body"].read(TEXT_BYTES_MAX + 1), place.uri)
             except AwsError as error:
                 if error_code(error) == "InvalidRange":  # an empty object has no first byte
                     return ""

@@ -51,7 +51,7 @@ class FunctionReader:
         try:
             span = first_bytes(TEXT_BYTES_MAX + 1)
             answer = self._clients.s3.get_object(Bucket=place.bucket, Key=place.key, Range=span)
-            return decoded(answer["Body"].read(), place.uri)
+            return decoded(answer["Body"].read(TEXT_BYTES_MAX + 1), place.uri)
         except ClientError as error:
             if error_code(error) == "InvalidRange":  # an empty object has no first byte
                 return ""
