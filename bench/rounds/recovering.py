@@ -60,8 +60,8 @@ def main() -> int:
     from muster.replica.algorithms.outer_optimizer import Nesterov  # noqa: PLC0415 - a part of what is timed
     from muster.replica.entry import launch  # noqa: PLC0415
     from muster.replica.entry import main as process  # noqa: PLC0415
-    from muster.replica.recovery.prefetch import Prefetch  # noqa: PLC0415
     from muster.replica.rounds import snapshots  # noqa: PLC0415
+    from muster.replica.rounds.prefetch import Prefetch  # noqa: PLC0415
     from muster.replica.store.read_ahead import ReadAhead  # noqa: PLC0415
     from muster.replica.wire import stream_decoder  # noqa: PLC0415
 

@@ -12,8 +12,7 @@ import pytest
 from muster.replica.codecs import FP32
 from muster.replica.group.board import InnerGroup
 from muster.replica.parts.cut import Cut
-from muster.replica.recovery import prefetch
-from muster.replica.rounds import agreement, snapshots
+from muster.replica.rounds import agreement, prefetch, snapshots
 from muster.replica.rounds.commit_store import read_commit
 from muster.replica.rounds.reduced_shards import shards_of
 from muster.replica.rounds.round_mean import ranges_read

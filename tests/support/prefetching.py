@@ -11,8 +11,8 @@ import numpy as np
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.group.board import InnerGroup
-from muster.replica.recovery.prefetch import Prefetch
 from muster.replica.rendezvous import Outside, Rendezvous
+from muster.replica.rounds.prefetch import Prefetch
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.statistics.metrics import Metrics
 from muster.replica.store.read_ahead import ReadAhead

@@ -30,7 +30,6 @@ from muster.replica.entry.trainer import EXITED, EndNow, Listeners, Trainer, Wat
 from muster.replica.group.board import BoardError
 from muster.replica.group.group_process import GroupProcess
 from muster.replica.model.departure import Result
-from muster.replica.recovery.prefetch import Prefetch
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.replica_errors import (
     FencedError,
@@ -43,6 +42,7 @@ from muster.replica.replica_errors import (
     TrainerError,
     WatchError,
 )
+from muster.replica.rounds.prefetch import Prefetch
 from muster.replica.rounds.quorum import Quorum
 from muster.replica.rounds.round_context import OfferedPlaces, Places, RoundContext, Stops, log
 from muster.replica.rounds.suspicions import NO_SUSPICIONS, Suspicions

@@ -15,7 +15,7 @@ from threading import Event
 from muster.contract.errors import MusterError
 from muster.contract.run.commit import Commit
 from muster.replica.rounds.background import Background
-from muster.replica.rounds.grace import grace_window
+from muster.replica.rounds.grace_window import grace_window
 from muster.replica.rounds.quorum import worth_waiting
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.wire import rendezvous_keys

@@ -18,7 +18,7 @@ from muster.replica.rounds.all_gather import gathers
 from muster.replica.rounds.claims import Claim, Holder, announced, check_claim, newer_holder, succeed_claim
 from muster.replica.rounds.commit_store import read_commit, write_commit
 from muster.replica.rounds.contribution import Contribution, Received, Unusable, judge, read_contribution
-from muster.replica.rounds.grace import grace_window
+from muster.replica.rounds.grace_window import grace_window
 from muster.replica.rounds.quorum import STORE_TIME_SECONDS, QuorumDecision, QuorumTally, outliers
 from muster.replica.rounds.reduced_shards import shards_for
 from muster.replica.rounds.round_context import Polling, RoundContext, log

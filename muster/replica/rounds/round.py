@@ -4,7 +4,7 @@
 |---|---|---|
 | claim | the newest claim of a rank holds it, and fences all processes before | `seat` |
 | contribute | if the round is open and the seat still held: one object with the pseudo-gradient | `contribution` |
-| wait | for whom the last commit expects, and newer claims; a quorum for a grace window at most | `quorum`, `grace` |
+| wait | for whom the last commit expects, and newer claims; a quorum a grace window long | `quorum`, `grace_window` |
 | agree | the first commit that is created (If-None-Match) names the members: all obey it | `agreement` |
 | reduce | members make their shards of the weighted mean, all read the others': the same bytes | `reduction` |
 | or gather | of sparse contributions, if they are not many, all read all: the same mean | `all_gather` |

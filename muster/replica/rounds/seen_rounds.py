@@ -9,7 +9,7 @@ from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.parts.link import by_first
 from muster.replica.replica_errors import ParametersError, RunEndedError
 from muster.replica.rounds.commit_store import read_last_revision
-from muster.replica.rounds.grace import ROUNDS_SEEN
+from muster.replica.rounds.grace_window import ROUNDS_SEEN
 from muster.replica.rounds.round_context import RoundContext, log
 from muster.replica.rounds.seat import Seat
 from muster.replica.statistics.progress import Progress

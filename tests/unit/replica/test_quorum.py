@@ -25,7 +25,7 @@ from muster.replica.rounds.claims import (
     succeed_claim,
 )
 from muster.replica.rounds.exchange import LocalUpdate
-from muster.replica.rounds.grace import FACTOR, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
+from muster.replica.rounds.grace_window import FACTOR, ROUND_FRACTION, ROUNDS_MIN, ROUNDS_SEEN, grace_window
 from muster.replica.rounds.quorum import STORE_TIME_SECONDS, Quorum, QuorumDecision, QuorumTally
 from muster.replica.rounds.round_context import RoundContext
 from muster.replica.rounds.suspicions import RANKS_MAX, Suspicions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.replica.recovery.prefetch import room
+from muster.replica.rounds.prefetch import room
 from muster.replica.store.local_store import LocalStore
 from muster.replica.store.read_ahead import ByteRange, ReadAhead, is_reading
 from muster.replica.store.transport import ObjectMissingError

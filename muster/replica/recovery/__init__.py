@@ -1,1 +1,0 @@
-"""What a replica loads when it joins is read while its trainer is imported."""
