@@ -28,7 +28,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.contract.run.where import Where
 from muster.control.active_run import ActiveReplica
-from muster.control.attempt_end import announce_end, end_attempt
+from muster.control.attempt_end import deliver_end, end_attempt
 from muster.control.attempt_request import AttemptRequest, Launch
 from muster.control.aws.launcher_sessions import Launcher
 from muster.control.aws.task_tokens import remaining_delay
@@ -159,7 +159,7 @@ def _answer(plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest
     elif record is not None and decided is not None and current == request.attempt:
         if record.current.was_created:
             _announce_launch(plane, request, armed, is_new=False)
-        announce_end(plane, replica, record, request.token)
+        deliver_end(plane, replica, record, request.token)
         return Launch.CONCLUDED
     elif armed.early and decided is not None:
         launch, decision = Launch.EARLY, decided

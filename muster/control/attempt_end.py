@@ -1,7 +1,10 @@
-"""The end of an attempt, whatever reports it: gather the facts, decide, write the decision, announce it.
+"""The end of an attempt, whatever reports it: gather the facts, decide, write the decision, deliver it.
 
-The decision is pure (rerun_decision.py) and is written once, by compare-and-swap. Its consequences (marks, the task
-token, events) are idempotent, and every later call for the same attempt repeats them.
+An event of its job reports it, a look at the job, or a launch that was refused. (A replica that is given up ends in
+`launch_failure`, a job that comes late in `react`.) The decision is pure (`rerun_decision`) and is written once, by
+compare-and-swap, with the end. What follows from it for the run (entry, marks, seats, task token) is idempotent, and
+every later call for the same attempt repeats it: Lambda's retries, the workflow's next arming. Metrics and events are
+sent only by the call that wrote the decision.
 """
 
 from __future__ import annotations
@@ -25,9 +28,6 @@ from muster.control.seat_keeper import seat_keeper
 if TYPE_CHECKING:
     from muster.control.control_plane import ControlPlane
 
-# Reruns have a metric that several functions count (muster.control.reporting.announcements).
-_METRICS = {Next.DONE: "ReplicaSucceeded", Next.FAIL: "ReplicaLost"}
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -44,7 +44,9 @@ def end_attempt(
     seen: Seen | None = None,
     refused_at: str | None = None,
 ) -> Outcome | None:
-    """Decide what follows `ended`, the ended attempt of `replica`, and announce it. An earlier decision is kept.
+    """Decide what follows `ended`, the ended attempt of `replica`, and deliver it. An earlier decision is kept.
+
+    The caller has shown that the job is the run's: its name alone proves nothing.
 
     `seen` is the record, if it was read before. `refused_at` is the `armed_at` of a call whose launch was refused: a
     call that has armed the attempt since may have created its job, and a refusal says nothing about that one. None:
@@ -61,7 +63,7 @@ def end_attempt(
         if seen.record.current.attempt != ended.attempt:
             return None
         replica.write_entry(seen.record)
-        return announce_end(plane, replica, seen.record)
+        return deliver_end(plane, replica, seen.record)
     ended, facts = _gather(replica, ended)
     updated = replica.write_record(change, seen)
     record, written = updated.record, updated.written
@@ -69,8 +71,11 @@ def end_attempt(
         return None
     if written and record.decision is not None:
         # Before all that may fail: a later call finds the decision, and neither counts nor announces it.
-        if record.decision.next in _METRICS:
-            count(_METRICS[record.decision.next])
+        # Reruns have a metric that several functions count (muster.control.reporting.announcements).
+        if record.decision.next is Next.DONE:
+            count("ReplicaSucceeded")
+        elif record.decision.lost:
+            count("ReplicaLost")
         if record.decision.parked:
             announce_parked(plane.bus, record)
         elif record.decision.next is Next.RERUN:
@@ -78,11 +83,13 @@ def end_attempt(
     replica.write_entry(record)
     if record.current.attempt != ended.attempt or record.decision is None:
         return None
-    return replace(announce_end(plane, replica, record), fresh=written)
+    return replace(deliver_end(plane, replica, record), fresh=written)
 
 
-def announce_end(plane: ControlPlane, replica: ActiveReplica, record: Record, token: str | None = None) -> Outcome:
+def deliver_end(plane: ControlPlane, replica: ActiveReplica, record: Record, token: str | None = None) -> Outcome:
     """Write the marks for the decision in `record`, and complete the task of `token`, by default the record's.
+
+    Done and fail are the task's output, rerun and stop errors that the workflow catches.
 
     Raises:
         ValueError: the record holds no decision.
@@ -103,7 +110,7 @@ def _gather(replica: ActiveReplica, ended: Attempt) -> tuple[Attempt, Facts]:
     """The attempt, completed by what only SageMaker knows, and the facts for the decision."""
     ended = with_details(replica, with_bill(replica, ended))
     failed = ended.failure_class is not None
-    stopping = failed and replica.run.is_stopping
+    stopping = failed and replica.run.is_stopping  # a fence is raised
     if stopping and ended.failure_class is FailureClass.STOPPED_BY_USER:
         # SageMaker does not report who stopped a job.
         ended = ended.model_copy(update={"failure_class": FailureClass.STOPPED_BY_MUSTER})
@@ -128,7 +135,9 @@ def mark_loss(replica: ActiveReplica, decided: Decision) -> None:
 
 
 def for_workflow(run: ActiveRun, decided: Decision) -> Decision:
-    """The decision, or STOP where the run has lost its quorum with this replica, or the spec says that it stops.
+    """The decision, or STOP where the run cannot do without this replica.
+
+    So it is by default (`on_replica_failure: terminate`), without a quorum, and where a rule of `watch` stops the run.
 
     Of an elastic run, the seats that are not wanted count as those that were lost do.
 

@@ -14,11 +14,11 @@ from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.plan import Plan
 from muster.control.active_run import ActiveRun
 from muster.control.control_plane import ControlPlane
+from muster.control.run_result import is_overdue
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.settle import finish_run
-from muster.control.settlement import is_overdue
 from muster.control.stop import stop_jobs, verify_stopped
 
 _CAUSE_MAX = 300  # Step Functions: 32,768 characters; the reason is shown in a line

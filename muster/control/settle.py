@@ -15,9 +15,9 @@ from muster.control.aws.aws_errors import patiently
 from muster.control.control_plane import ControlPlane
 from muster.control.ended_runs import enter_ended_run
 from muster.control.reporting.announcements import announce_run_ended
+from muster.control.run_result import write_result
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import count, logger
-from muster.control.settlement import settle
 from muster.control.stop import stop_remaining
 
 R = TypeVar("R")
@@ -81,7 +81,7 @@ def finish_run(
     """
     # Throttled calls of SageMaker must not use up the time for reading the manifests.
     plane.allow(TimeBudget.of(budget.remaining * _SHARE_FOR_JOBS))
-    result = settle(run, budget)
+    result = write_result(run, budget)
     steps = _Steps(plane.allow(TimeBudget.of(budget.remaining - PAGE_SECONDS)))
     queue = plane.queue
     if queue is not None:

@@ -90,7 +90,7 @@ class ReplicaRerun(RunEvent):
     attempt: int = Field(description="the attempt that ended")
     failure_class: FailureClass = Field(description="why it ended (failures.md)")
     reason: str = Field(description="in SageMaker's own words")
-    delay_seconds: int = Field(description="from the end to the next attempt")
+    delay_seconds: int = Field(description="from the decision to the next attempt")
 
 
 class QuorumLost(RunEvent):

@@ -1,17 +1,18 @@
-"""A round as one process plays it, from its seat to the next round. Read it from `Rounds.play` down.
+"""A round as one process plays it; its seat is its replica's. Read it from `Rounds.play` down.
 
 | step | what happens | in |
 |---|---|---|
 | claim | the newest claim of a rank holds it, and fences all processes before | `seat` |
 | contribute | if the round is open and the seat still held: one object with the pseudo-gradient | `contribution` |
-| wait | for whom the last commit expects, and newer claims; a quorum a grace window long | `quorum`, `grace_window` |
-| agree | the first commit that is created (If-None-Match) names the members: all obey it | `agreement` |
-| reduce | members make their shards of the weighted mean, all read the others': the same bytes | `reduction` |
-| or gather | of sparse contributions, if they are not many, all read all: the same mean | `all_gather` |
+| wait | for whom the last commit expects, and newer claims that have loaded; a quorum waits a grace window | `quorum` |
+| agree | the first commit that is created (If-None-Match) names the members, whose claims hold | `agreement` |
+| reduce | members make shards of the weighted mean, and those of who is late; all read them | `reduction` |
+| or gather | where it moves less: each reads all contributions, and two verdicts say that all could | `all_gather` |
 | apply | the same outer step everywhere; members store a snapshot now and then | `replicated_state` |
 | next | who was left out catches up, and renews its claim: the round after expects it | `seat` |
 
-Left out is who was late, and whose former process counts: whoever gave data that could not be used stays expected.
+A contribution that cannot be used amends the commit; with too few left the round is void: its mean is zero. Left out is
+who came too late, or whose former process counts. Whoever gave unusable data stays expected, but drops its steps too.
 """
 
 from __future__ import annotations
@@ -52,11 +53,12 @@ class Rounds:
 
         A straggler that was left out applies all rounds committed meanwhile, drops its own local progress (which
         started from parameters that are no longer the run's: adding it would make this replica differ from its peers)
-        and renews its claim, so that the round after expects it. None if it slept until its round was deleted: the
-        state is then that of the newest snapshot and the rounds after it.
+        and renews its claim, so that the round after expects it. None if it slept until its round's data was deleted
+        (commits stay): the state is then that of the newest snapshot and the rounds after it.
 
         Raises:
             FencedError, StoppedError, RendezvousError, DivergedError
+            WatchError: a rule of `watch` ends this replica.
         """
         exchange: Exchange | None = None
         try:
@@ -82,12 +84,13 @@ class Rounds:
         Applies nothing to any state.
 
         Raises:
-            OtherStateError: the contribution starts from other parameters than the round's members.
+            OtherStateError: the contribution starts from other parameters than the members'; a rerun loads theirs.
             RoundGoneError: its data was deleted before this process has read it.
             FencedError, StoppedError, RendezvousError, DivergedError
         """
         mine: Contribution | None = None
         polling, began = self.context.polling(), self.context.clock.monotonic()
+        # A fenced process finds a commit all the same: it is fenced when it renews its claim.
         commit = look(self.context, self.seat.claim, round_)
         self.seen.latency = self.context.clock.monotonic() - began
         if commit is None:
@@ -101,9 +104,9 @@ class Rounds:
             exchange = self._reduce(commit, mine)
         except RoundGoneError:
             known = by_first(self.context.link, lambda: read_last_revision(self.context, round_))
-            self._settle(update, known or commit, mine)
+            self._settle_residual(update, known or commit, mine)
             raise
-        self._settle(update, exchange.commit, mine)
+        self._settle_residual(update, exchange.commit, mine)
         self._measure(exchange, mine)
         if self.judge is not None:
             seconds = () if mine is None else mine.seconds
@@ -145,7 +148,7 @@ class Rounds:
         self.seen.remember(self.context, state.round)
 
     def _contribute(self, round_: int, update: LocalUpdate) -> Contribution:
-        """Encode `update`, let the trainer save its state, and only then store the object that others see."""
+        """Encode `update` (parts are stored unseen), let the trainer save its state, then store what others see."""
         if self.judge is not None:
             judged = partial(self.judge.judge_update, self.seen.commits)
             update = replace(update, suspect=by_first(self.context.link, judged))
@@ -162,7 +165,7 @@ class Rounds:
         if update.residual is not None and commit.counted_claim(self.seat.rank) is None:
             update.residual.settle(commit.round, counts=False)
 
-    def _settle(self, update: LocalUpdate, commit: Commit, mine: Contribution | None) -> None:
+    def _settle_residual(self, update: LocalUpdate, commit: Commit, mine: Contribution | None) -> None:
         """Leave the residual as what counts has left it: this process's contribution, a former one's, or none."""
         if update.residual is None:
             return

@@ -20,7 +20,7 @@ from muster.contract.errors import RunNameTakenError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted, failure_words
 from muster.contract.run.result import Result
-from muster.control.settlement import settle
+from muster.control.run_result import write_result
 from tests.memory import throttle
 from tests.memory.clock import VirtualClock
 from tests.memory.cloud import MemoryCloud
@@ -63,7 +63,7 @@ def complete(harness: ControlHarness, rank: int = 0, **described: Any) -> None:
 
 
 def settled(harness: ControlHarness) -> Result:
-    return settle(harness.plane.runs.require(RUN), budget())
+    return write_result(harness.plane.runs.require(RUN), budget())
 
 
 # --- why --------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from muster.contract.run.result import ReplicaResult, Verdict
 from muster.control.active_run import ActiveRun
 from muster.control.manifest import Limits
 from muster.control.model_result import find_model
-from muster.control.settlement import settle
+from muster.control.run_result import write_result
 from muster.report.page_contents import make_page
 from muster.report.page_html import render
 from tests.memory.harness import RUN, ControlHarness, budget
@@ -41,7 +41,7 @@ def manifest(**fields: Any) -> bytes:
 def settled(harness: ControlHarness, body: bytes) -> ReplicaResult:
     run = harness.plan()
     leave(harness, body)
-    [replica] = settle(run, budget()).replicas
+    [replica] = write_result(run, budget()).replicas
     return replica
 
 
@@ -168,7 +168,7 @@ def test_the_result_names_the_model_its_size_its_checksums_and_what_was_measured
     evaluation = ModelEvaluation(run=RUN, round=7, metrics={"loss": 0.25}).to_json()
     run = trained(harness, 3, 7, model_manifest=model_manifest(7), model_evaluation=evaluation)
     harness.plane.store.create(LAYOUT.model_manifest(3), model_manifest(3))
-    result = settle(run, budget())
+    result = write_result(run, budget())
     model = found(result.model)
     assert (model.uri, model.round, model.bytes, model.files) == ("s3://bucket/output/one/model/", 7, 1000, 2)
     assert (model.checksum, model.evaluation) == ("ab" * 32, {"loss": 0.25})
@@ -178,7 +178,7 @@ def test_the_result_names_the_model_its_size_its_checksums_and_what_was_measured
 
 
 def test_a_run_that_should_have_a_model_says_why_it_has_none(harness: ControlHarness) -> None:
-    result = settle(trained(harness, 7), budget())
+    result = write_result(trained(harness, 7), budget())
     assert result.model is None
     assert "`muster continue one`" in found(result.model_problem)
 
@@ -193,7 +193,7 @@ def test_a_list_that_cannot_be_read_is_a_problem_and_no_failure(row: Row) -> Non
         ("a path that leads out", model_manifest(7).replace(b"config", b"../con")),
     ):
         with row(name) as harness:
-            result = settle(trained(harness, 7, model_manifest=body), budget())
+            result = write_result(trained(harness, 7, model_manifest=body), budget())
             assert (result.verdict, result.model) == ("succeeded", None)
             assert LAYOUT.model_manifest(7) in found(result.model_problem)
 
@@ -201,12 +201,12 @@ def test_a_list_that_cannot_be_read_is_a_problem_and_no_failure(row: Row) -> Non
 def test_an_evaluation_that_cannot_be_read_is_left_out(harness: ControlHarness) -> None:
     evaluation = b'{"run": "one", "round": 7, "metrics": {"loss": NaN}}'
     run = trained(harness, 7, model_manifest=model_manifest(7), model_evaluation=evaluation)
-    assert found(settle(run, budget()).model).evaluation == {}
+    assert found(write_result(run, budget()).model).evaluation == {}
 
 
 def test_a_settlement_looks_for_a_model_in_few_rounds_however_many_ends_there_are(harness: ControlHarness) -> None:
     run = trained(harness, *range(1, 9))
-    replicas = settle(run, budget()).replicas
+    replicas = write_result(run, budget()).replicas
     harness.cloud.calls.reset()
     find_model(run, replicas, 8)
     assert harness.cloud.calls.counts()["GetObject"] == 4

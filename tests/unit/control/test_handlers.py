@@ -149,6 +149,16 @@ def test_each_end_is_counted_once_although_the_first_call_could_not_write_the_ro
         assert metric not in counted(capsys)
 
 
+def test_a_replica_that_is_stopped_with_its_run_is_not_counted_as_lost(
+    harness: ControlHarness, load: Load, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launched(harness, 2)
+    load("stop")({"run": RUN, "reason": "replica 0 was lost"})
+    harness.cloud.training.fail(harness.job(1), BROKEN)
+    assert load("react")(harness.cloud.notifications.drain()[-1])["reaction"] == "decided"
+    assert "ReplicaLost" not in counted(capsys)
+
+
 def test_a_plan_that_cannot_be_written_now_is_tried_for_hours(harness: ControlHarness, load: Load) -> None:
     plan = load("plan")
     harness.cloud.calls.inject(throttle("PutObject"))

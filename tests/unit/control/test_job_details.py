@@ -6,7 +6,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.result import ReplicaResult
 from muster.control.react import JobStateChange
-from muster.control.settlement import settle
+from muster.control.run_result import write_result
 from tests.memory import server_error, throttle
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.support.control_steps import AGAIN, Row, complete, fail, found, launched
@@ -33,7 +33,7 @@ def rule(harness: ControlHarness, status: str) -> dict[str, Any]:
 
 
 def settled(harness: ControlHarness) -> ReplicaResult:
-    [replica] = settle(harness.plane.runs.require(RUN), budget()).replicas
+    [replica] = write_result(harness.plane.runs.require(RUN), budget()).replicas
     return replica
 
 

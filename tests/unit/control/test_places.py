@@ -21,8 +21,8 @@ from muster.control.cost_ceiling import reached_ceiling
 from muster.control.jobs import PlaceSilentError
 from muster.control.launch_failure import LaunchFailure, give_up_replica
 from muster.control.react import JobStateChange
+from muster.control.run_result import write_result
 from muster.control.settle import finish_run
-from muster.control.settlement import settle
 from muster.control.stop import StillRunningError, StopRequest, stop_run
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.places.control import choice
@@ -240,7 +240,7 @@ def test_what_goes_between_places_counts_for_the_ceiling_and_in_the_bill(placed:
     for rank, name in enumerate(("oregon", "tokyo")):
         _complete(placed, name, rank)
         placed.deliver()
-    result = settle(run, budget())
+    result = write_result(run, budget())
     assert result.egress_usd == pytest.approx(2)
     assert result.usd == pytest.approx(2 + sum(replica.usd or 0 for replica in result.replicas))
 

@@ -17,7 +17,7 @@ from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.run_document import Manifest, RunDocument
 from muster.contract.spec.watch_rules import Rule
 from muster.control.plan import make_plan
-from muster.control.settlement import settle
+from muster.control.run_result import write_result
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.control_steps import complete, fail, finished, found
 from tests.support.memory_client import client_of
@@ -70,7 +70,7 @@ def document_of(harness: ControlHarness, run: str, rank: int) -> RunDocument:
 def test_a_lost_replica_ends_no_other_and_each_result_is_its_own(harness: ControlHarness) -> None:
     ended(harness)
     assert found(harness.answer(0))["next"] == "fail"  # the replica, not the run
-    result = settle(harness.plane.runs.require(RUN), budget())
+    result = write_result(harness.plane.runs.require(RUN), budget())
     assert (result.verdict, result.reason) == (Verdict.SUCCEEDED, "2 of 3 replicas succeeded")
     assert [replica.outcome for replica in result.replicas] == [
         ReplicaOutcome.FAILED, ReplicaOutcome.SUCCEEDED, ReplicaOutcome.SUCCEEDED,

@@ -9,7 +9,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.result import Result
 from muster.control.attempt_request import Launch
 from muster.control.jobs import LaunchRefusedError
-from muster.control.settlement import settle
+from muster.control.run_result import write_result
 from tests.memory import AwsError, Fault
 from tests.memory.harness import LAUNCHER_ROLE, ControlHarness, budget
 from tests.support.control_steps import found
@@ -21,7 +21,7 @@ def ended(harness: ControlHarness, run: str, **fields: Any) -> Result:
     harness.arm(run=run)
     harness.cloud.training.complete(harness.job(run=run))
     harness.deliver()
-    settle(planned, budget())
+    write_result(planned, budget())
     return found(harness.result(run))
 
 

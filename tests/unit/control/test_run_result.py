@@ -16,12 +16,12 @@ from muster.contract.run.training_pace import Pace
 from muster.contract.spec.hook import OWN_LOOP, own_loop_kwargs
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.watch_rules import Rule
-from muster.control import settlement
+from muster.control import run_result
 from muster.control.active_run import ActiveRun
 from muster.control.round_notes import with_early_finish_note, with_early_finishes, with_goal_note
+from muster.control.run_result import weigh, write_result
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import OutOfTimeError
-from muster.control.settlement import settle, weigh
 from tests.memory import AwsError, Fault
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.control_steps import (
@@ -54,7 +54,7 @@ def complete(harness: ControlHarness, rank: int = 0, checksum: str | None = None
 
 
 def settled(harness: ControlHarness, seconds: float = 600.0) -> Result:
-    return settle(harness.plane.runs.require(RUN), budget(seconds))
+    return write_result(harness.plane.runs.require(RUN), budget(seconds))
 
 
 def outcomes(result: Result) -> list[str]:
@@ -120,7 +120,7 @@ def test_the_outputs_of_programs_are_listed_once_and_looked_for_where_they_canno
         with row(name) as harness:
             harness.plan(**PROGRAM)
             complete(harness, 0, "ab")
-            monkeypatch.setattr(settlement, "OUTPUTS_LISTED_MAX", listed_max)
+            monkeypatch.setattr(run_result, "OUTPUTS_LISTED_MAX", listed_max)
             harness.cloud.calls.reset()
             if fault is not None:
                 fault.when = lambda call: call.parameters["Prefix"] == "output/one/"

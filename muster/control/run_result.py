@@ -1,4 +1,7 @@
-"""Settle: decide the verdict from the outcomes of the replicas, and write the result once."""
+"""The result of a run: the verdict from the outcomes of its replicas, written once.
+
+`settle` alone asks for it, and does all that follows. The end of one attempt, and its rerun: `attempt_end`.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ class _Search(NamedTuple):
     """The ranks of an elastic run whose seats are parked."""
 
 
-def settle(run: ActiveRun, budget: TimeBudget) -> Result:
+def write_result(run: ActiveRun, budget: TimeBudget) -> Result:
     """The run's result: the existing one, else a new one. Of two written at the same time the first one is valid.
 
     The result is written once. So where a manifest was not found only because this call had little time, none is
