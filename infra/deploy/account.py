@@ -17,7 +17,6 @@ from muster.client.aws.error_translation import error_code, translated
 from muster.client.aws.s3_route import Routes, read_routes
 from muster.client.aws.training_jobs import active_jobs, job_tags
 from muster.client.client_errors import ClientError, DeniedError, UnreachableError
-from muster.contract.aws.job_status import JobStatus
 from muster.contract.aws.partitions import Locality
 from muster.contract.run.orphans import ActiveJob
 from muster.infra.deploy.bucket_requirements import BucketState
@@ -118,7 +117,7 @@ class Account:
 
     def active_jobs(self, prefix: str) -> Iterator[ActiveJob]:
         """The training jobs that have not ended and whose names Muster could make under the job prefix `prefix`."""
-        return active_jobs(self.client("sagemaker"), prefix, JobStatus.IN_PROGRESS, JobStatus.STOPPING)
+        return active_jobs(self.client("sagemaker"), prefix)
 
     def job_tags(self, arn: str) -> dict[str, str]:
         """The tags of a training job."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
 from muster.contract.errors import DocumentError
 from muster.contract.names import JobName
@@ -60,16 +59,16 @@ class ActiveRun:
         """
         return own_tags(self.plan, rank, attempt).items() <= tags.items()
 
-    def own_jobs(self, status: JobStatus, silent: list[PlaceSilentError]) -> list[PlacedJob]:
-        """This run's jobs in `status`, without jobs of others that have its names.
+    def own_jobs(self, silent: list[PlaceSilentError]) -> list[PlacedJob]:
+        """This run's jobs that have not ended, without jobs of others that have its names.
 
-        One call for each 100 jobs; the records show whose they are, so their tags are rarely asked for. Jobs in places
-        that do not answer are missing; `silent` gets the errors.
+        One call for each 100 jobs, ended ones included; the records show whose they are, so their tags are rarely asked
+        for. Jobs in places that do not answer are missing; `silent` gets the errors.
         """
         listed: list[PlacedJob] = []
         for jobs in self.backends.used_by(self.plan):
             try:
-                found = [*jobs.under_names_of(self.plan.place.job_prefix, self.plan.run, status)]
+                found = [*jobs.under_names_of(self.plan.place.job_prefix, self.plan.run)]
             except PlaceSilentError as error:
                 silent.append(error)
                 continue

@@ -166,8 +166,12 @@ class Jobs(Protocol):
     def stop(self, name: str) -> None:
         """Stop a job. Nothing happens where it has ended or does not exist."""
 
-    def under_names_of(self, prefix: str, run: str, status: JobStatus) -> Iterable[ActiveJob]:
-        """The jobs in `status` whose names are those of this run, including jobs that Muster did not create."""
+    def under_names_of(self, prefix: str, run: str) -> Iterable[ActiveJob]:
+        """The jobs whose names are those of this run, including jobs that Muster did not create."""
 
-    def active(self, prefix: str) -> Iterable[ActiveJob]:
-        """The running jobs with names under `prefix`, of any run, including jobs that Muster did not create."""
+    def active(self, prefix: str, budget: TimeBudget) -> Iterable[ActiveJob]:
+        """The jobs with names under `prefix`, of any run, including jobs that Muster did not create.
+
+        Raises:
+            OutOfTimeError: after those for which the budget sufficed.
+        """

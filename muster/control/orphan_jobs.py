@@ -14,7 +14,7 @@ from muster.control.control_plane import ControlPlane
 from muster.control.documents import RunDocuments
 from muster.control.jobs import Jobs
 from muster.control.runtime.clock import TimeBudget
-from muster.control.runtime.parallel import each_that_succeeds
+from muster.control.runtime.parallel import OutOfTimeError, each_that_succeeds
 
 _Fate = Literal["stopped", "foreign", "left"]
 
@@ -36,13 +36,18 @@ class OrphanJobs:
         self._executions = executions
         self._errors = errors
 
-    def found(self, now: datetime, young_seconds: float) -> list[PlacedJob]:
-        """The suspects that are at least `young_seconds` old."""
+    def found(self, now: datetime, young_seconds: float, budget: TimeBudget) -> list[PlacedJob]:
+        """The suspects that are at least `young_seconds` old: the newest, where the budget is too small for all."""
         # Jobs before executions: a run that starts in between has no job in the list.
         prefix = self._plane.settings.job_prefix
 
         def listed(jobs: Jobs) -> list[PlacedJob]:
-            return [PlacedJob(jobs, job) for job in jobs.active(prefix)]
+            placed: list[PlacedJob] = []
+            try:
+                placed += (PlacedJob(jobs, job) for job in jobs.active(prefix, budget) if not job.is_stopping)
+            except OutOfTimeError as error:
+                self._errors.append(f"{jobs.place}: {error}")
+            return placed
 
         # A cluster that does not answer keeps no other service from being swept.
         services = self._plane.backends.every()

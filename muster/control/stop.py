@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import BeforeValidator
@@ -31,7 +32,7 @@ from muster.control.service_events import service_events
 # are uploaded.
 CHECK_SECONDS = 5.0
 # Between two listings while the records show jobs that have not ended. ListTrainingJobs: an account has about two calls
-# a second, and a listing takes one for each 100 jobs.
+# a second, and a listing takes one for each 100 jobs of the run, ended or not.
 LISTING_SECONDS = 60.0
 # ListTrainingJobs is eventually consistent: one empty list may miss a job that was just created.
 _EMPTY_CHECKS = 2
@@ -147,9 +148,14 @@ def stop_remaining(run: ActiveRun, budget: TimeBudget) -> None:
         Exception: the first error, after all of them have been asked.
     """
     silent: list[PlaceSilentError] = []
-    in_parallel(_stop_job, run.own_jobs(JobStatus.IN_PROGRESS, silent), budget)
+    in_parallel(_stop_job, _running(run.own_jobs(silent)), budget)
     if silent:
         raise silent[0]
+
+
+def _running(jobs: Sequence[PlacedJob]) -> list[PlacedJob]:
+    """Those that were not asked to stop."""
+    return [one for one in jobs if not one.job.is_stopping]
 
 
 def _stop_job(one: PlacedJob) -> None:
@@ -165,8 +171,7 @@ def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:
     empty = 0
     while True:
         silent: list[PlaceSilentError] = []
-        missed = run.own_jobs(JobStatus.IN_PROGRESS, silent)
-        left = len(missed) + len(run.own_jobs(JobStatus.STOPPING, silent))
+        left = run.own_jobs(silent)
         empty = 0 if left else empty + 1
         if empty == _EMPTY_CHECKS:
             if silent:
@@ -174,9 +179,9 @@ def verify_stopped(run: ActiveRun, budget: TimeBudget) -> None:
                 raise StillRunningError(message)
             return
         if budget.is_spent:
-            message = f"{left} jobs of {run.plan.run} are still active"
+            message = f"{len(left)} jobs of {run.plan.run} are still active"
             raise StillRunningError(message)
-        in_parallel(_stop_job, missed, budget)
+        in_parallel(_stop_job, _running(left), budget)
         _pause(run, TimeBudget.of(min(LISTING_SECONDS, budget.remaining)) if left else TimeBudget.of(0))
 
 

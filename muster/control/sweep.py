@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.names import run_name
 from muster.contract.run.ended_run import Verdict
-from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
+from muster.contract.run.orphans import ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
 from muster.control.active_run import ActiveRun
 from muster.control.aws.aws_errors import patiently
 from muster.control.aws.executions import Execution, Executions
@@ -32,6 +32,8 @@ R = TypeVar("R")
 
 # Of the time budget, where there are also runs to complete.
 _SHARE_FOR_ORPHANS = 0.5
+# Of the time budget. A stack with very many jobs lists the rest in vain, but still completes its runs.
+_SHARE_FOR_LISTING = 0.4
 
 
 class SweepRequest(BaseModel):
@@ -47,7 +49,7 @@ class Swept:
     """The result of a sweep."""
 
     settled: tuple[str, ...]
-    """Runs whose execution had ended before their end was complete."""
+    """Runs whose execution had ended before their end was complete: the workflow itself may have left a step of it."""
     stopped: tuple[str, ...]
     """Orphans: jobs that Muster created and whose run has no running execution, or is being stopped."""
     foreign: tuple[str, ...]
@@ -66,7 +68,7 @@ class _Missed(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """The runs whose executions have ended early: those that are not complete, and those that could not be read."""
+    """The runs whose executions have ended: those whose end is not complete, and those that could not be read."""
 
     missed: tuple[_Missed, ...] = ()
     unknown: frozenset[str] = frozenset()
@@ -80,7 +82,8 @@ def sweep(plane: ControlPlane, executions: Executions, request: SweepRequest, bu
     # Suspects before ended runs: a run that ends in between is no suspect. In the other order its jobs would be stopped
     # without its fence.
     nothing: list[PlacedJob] = []
-    suspects = _tried(lambda: jobs.found(now, request.young_seconds), nothing, errors)
+    listing = TimeBudget.of(budget.remaining * _SHARE_FOR_LISTING)
+    suspects = _tried(lambda: jobs.found(now, request.young_seconds, listing), nothing, errors)
     found = _tried(lambda: _ended_runs(plane, executions, now, errors), _Ended(), errors)
     missed = found.missed
     # Orphans cost money while they run, so they come before what may take long. Fences come before orphans: the end of
@@ -105,7 +108,7 @@ def _tried(step: Callable[[], R], otherwise: R, errors: list[str]) -> R:
 
 
 def _ended_runs(plane: ControlPlane, executions: Executions, now: datetime, errors: list[str]) -> _Ended:
-    ended = executions.ended(EARLY_ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
+    ended = executions.ended(ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
     found = each_that_succeeds(lambda one: (one.name, _missed(plane, one)), ended, errors, lambda one: one.name)
     unknown = {execution.name for execution in ended} - {name for name, _ in found}
     return _Ended(tuple(one for _, one in found if one is not None), frozenset(map(run_name, unknown)))

@@ -1,6 +1,6 @@
 """Training jobs: names, descriptions, listings, stops, and the events of their changes."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -116,7 +116,8 @@ def test_the_end_of_a_job_is_described_and_every_change_is_an_event(backend: Bac
     assert sent[0]["detail"]["ModelArtifacts"] == {}
 
 
-def test_a_listing_is_by_name_and_status_in_pages_with_the_oldest_first(backend: Backend) -> None:
+def test_a_listing_is_by_name_in_pages_of_which_a_status_shows_a_part(backend: Backend) -> None:
+    """SageMaker fills a page with the jobs in any status, and then shows those in the status that is asked for."""
     sagemaker, stem = backend.client("sagemaker"), backend.name("listed")
     tags = [{"Key": f"key-{number}", "Value": "v" * number} for number in range(5)]
     # Names that sort in another order.
@@ -131,9 +132,14 @@ def test_a_listing_is_by_name_and_status_in_pages_with_the_oldest_first(backend:
 
     # Ten rows are a page by default.
     assert listed() == [[*ended, *alive[:7]], alive[7:]]
-    assert listed(5, StatusEquals="InProgress") == [alive[:5], alive[5:]]
-    assert listed(2, StatusEquals="Completed") == [ended[:2], ended[2:]]
-    assert listed(StatusEquals="Failed") == [[]]
+    assert listed(5, StatusEquals="InProgress") == [alive[:2], alive[2:7], alive[7:]]
+    assert listed(2, StatusEquals="Completed") == [ended[:2], ended[2:], [], [], [], []]
+    assert listed(StatusEquals="Failed") == [[], []]
+    # The oldest come first, unless another order is asked for.
+    assert listed(SortOrder="Descending") == [[*reversed(alive), *reversed(ended[1:])], ended[:1]]
+    created = sagemaker.describe_training_job(TrainingJobName=alive[5])["CreationTime"]
+    assert listed(CreationTimeAfter=created - timedelta(days=1)) == listed()
+    assert listed(CreationTimeAfter=created + timedelta(days=1)) == [[]]
     [row] = sagemaker.list_training_jobs(NameContains=ended[0])["TrainingJobSummaries"]
     assert {"TrainingJobName", "TrainingJobArn", "CreationTime", "LastModifiedTime", "TrainingJobStatus"} <= set(row)
     for job in alive:

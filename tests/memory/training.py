@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.memory.calls import AwsError, Operation, Parameters, refuse
@@ -33,7 +33,11 @@ _IN_EVENTS = (
     "RoleArn",
 )
 _NOT_DESCRIBED = {"Tags", "SessionChainingConfig"}
-_LISTING = {"NameContains", "StatusEquals", "WarmPoolStatusEquals", "MaxResults", "NextToken"}
+_EVER = datetime.min.replace(tzinfo=UTC)
+_LISTING = {
+    *("NameContains", "CreationTimeAfter", "StatusEquals", "WarmPoolStatusEquals"),
+    *("SortOrder", "MaxResults", "NextToken"),
+}
 
 
 @dataclass
@@ -187,6 +191,13 @@ class Training:
         """StopTrainingJob by a user; the call log does not have it."""
         self._stop({"TrainingJobName": name})
 
+    def delete(self, name: str) -> None:
+        """DeleteTrainingJob by a user: of a job that has ended."""
+        with self._lock:
+            job = self._named(name)
+            assert job.status in _ENDS
+            del self._jobs[job.arn.lower()]
+
     # --- operations ----------------------------------------------------------------------------
 
     def _create(self, request: Parameters) -> dict[str, Any]:
@@ -225,14 +236,17 @@ class Training:
             return copied({**shown, **job.described})
 
     def _list(self, request: Parameters) -> dict[str, Any]:
-        """By default, the oldest comes first."""
+        """By default, the oldest comes first. A page is filled, and then shows its jobs in the status."""
         visible = self._clock.now() - timedelta(seconds=self.list_lag_seconds)
         with self._lock:
             jobs = [job for job in self._jobs.values() if job.created <= visible and _is_selected(job, request)]
             jobs.sort(key=lambda job: job.created)
+            if request.get("SortOrder") == "Descending":
+                jobs.reverse()
             start = _position(request.get("NextToken"))
             stop = start + request.get("MaxResults", _DEFAULT_PAGE)
-            rows = [_summary(job) for job in jobs[start:stop]]
+            wanted = request.get("StatusEquals")
+            rows = [_summary(job) for job in jobs[start:stop] if wanted in {None, job.status}]
             return {"TrainingJobSummaries": rows, **({"NextToken": f"{stop}"} if stop < len(jobs) else {})}
 
     def _list_tags(self, request: Parameters) -> dict[str, Any]:
@@ -335,7 +349,7 @@ def _summary(job: _Job) -> dict[str, Any]:
 def _is_selected(job: _Job, request: Parameters) -> bool:
     return (
         request.get("NameContains", "").lower() in job.name.lower()
-        and request.get("StatusEquals", job.status) == job.status
+        and request.get("CreationTimeAfter", _EVER) < job.created
         and request.get("WarmPoolStatusEquals", _pool_status(job)) == _pool_status(job)
     )
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError as AwsError
 
 from muster.client.aws.connection import Connection
 from muster.client.aws.error_translation import error_code, translated
-from muster.contract import names
-from muster.contract.aws.job_status import JobStatus
-from muster.contract.run.orphans import ActiveJob
+from muster.contract.run.orphans import ActiveJob, listing
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
@@ -25,9 +24,9 @@ class TrainingJobs:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def active(self, status: JobStatus = JobStatus.IN_PROGRESS) -> list[ActiveJob]:
-        """The jobs of this status under any name that this stack makes, also jobs that Muster did not create."""
-        return list(active_jobs(self._connection.sagemaker, self._connection.stack.job_prefix, status))
+    def active(self) -> list[ActiveJob]:
+        """The jobs that have not ended under any name that this stack makes, also jobs that Muster did not create."""
+        return list(active_jobs(self._connection.sagemaker, self._connection.stack.job_prefix))
 
     def stop(self, name: str) -> bool:
         """StopTrainingJob. False where there is no such job, or it has ended: SageMaker refuses both as invalid."""
@@ -59,20 +58,14 @@ class TrainingJobs:
         return job_tags(self._connection.sagemaker, arn)
 
 
-def active_jobs(client: SageMakerClient, prefix: str, *statuses: JobStatus) -> Iterator[ActiveJob]:
-    """The jobs in `statuses` under any name that a stack makes with the job prefix `prefix`."""
-    for status in statuses:
-        with translated():
-            pages = client.get_paginator("list_training_jobs").paginate(
-                NameContains=f"{prefix}-",
-                StatusEquals=status.value,
-                PaginationConfig={"PageSize": _PAGE},
-            )
-            summaries = [summary for page in pages for summary in page["TrainingJobSummaries"]]
-        for item in summaries:
-            name = names.JobName.parse(item["TrainingJobName"], prefix)
-            if name is not None:
-                yield ActiveJob(name, item["TrainingJobArn"], item["CreationTime"])
+def active_jobs(client: SageMakerClient, prefix: str) -> Iterator[ActiveJob]:
+    """The jobs that have not ended under any name that a stack makes with the job prefix `prefix`."""
+    with translated():
+        pages = client.get_paginator("list_training_jobs").paginate(
+            **listing(f"{prefix}-", datetime.now(UTC)), PaginationConfig={"PageSize": _PAGE}
+        )
+        found = [ActiveJob.of(summary, prefix) for page in pages for summary in page["TrainingJobSummaries"]]
+    yield from (job for job in found if job is not None)
 
 
 def job_tags(client: SageMakerClient, arn: str) -> dict[str, str]:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
 
 from muster.contract import names
+from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
 
 # ListExecutions is eventually consistent: the execution of such a young job may not be listed yet.
 YOUNG_SECONDS = 300
-# Step Functions: the statuses of an execution that ended before it settled its run.
-EARLY_ENDS: tuple[Literal["ABORTED", "FAILED", "TIMED_OUT"], ...] = ("ABORTED", "FAILED", "TIMED_OUT")
-# How far back ended executions are checked for a settlement: many sweeps long, and a check costs one GET.
+# Step Functions: the statuses of an execution that has ended.
+EndOfExecution = Literal["SUCCEEDED", "ABORTED", "FAILED", "TIMED_OUT"]
+ENDS: tuple[EndOfExecution, ...] = get_args(EndOfExecution)
+# How far back it is checked that ended executions have completed the end of their run: many sweeps long, and a check
+# costs two GETs.
 LOOK_BACK_SECONDS = 7 * 86_400
+# 28 days of waiting for capacity (MaxPendingTimeInSeconds), 28 of running (MaxRuntimeInSeconds), and a day to end.
+_LONGEST_LIFE = timedelta(days=28 + 28 + 1)
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,24 @@ class ActiveJob:
     name: JobName
     arn: str
     created_at: datetime
+    is_stopping: bool = False
+
+    @classmethod
+    def of(cls, summary: Mapping[str, Any], prefix: str) -> ActiveJob | None:
+        """The job of a row of ListTrainingJobs, unless it has ended, or no stack with `prefix` names one so."""
+        name, status = names.JobName.parse(summary["TrainingJobName"], prefix), summary["TrainingJobStatus"]
+        if name is None or status not in {JobStatus.IN_PROGRESS, JobStatus.STOPPING}:
+            return None
+        return cls(name, summary["TrainingJobArn"], summary["CreationTime"], status == JobStatus.STOPPING)
+
+
+def listing(contained: str, now: datetime) -> dict[str, Any]:
+    """The request of ListTrainingJobs for jobs with a text in their names that may not have ended, the newest first.
+
+    Not by status: SageMaker fills a page with jobs in any status, and then shows those in the one that is asked for. So
+    a listing by status takes as many calls, for each status. A job that is older than any can live is left out.
+    """
+    return {"NameContains": contained, "CreationTimeAfter": now - _LONGEST_LIFE, "SortOrder": "Descending"}
 
 
 def suspects(

@@ -13,25 +13,29 @@ from pydantic import JsonValue
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import classify_request_error
 from muster.contract.aws.job_status import JobStatus
-from muster.contract.names import CONTAINER, TRAINING_LOG_GROUP, JobName, run_job_prefix
+from muster.contract.names import CONTAINER, TRAINING_LOG_GROUP, run_job_prefix
 from muster.contract.run.attempt import granted_type
 from muster.contract.run.job_details import job_details
 from muster.contract.run.job_request import training_job_request
-from muster.contract.run.orphans import ActiveJob
+from muster.contract.run.orphans import ActiveJob, listing
 from muster.control.aws.aws_errors import error_code, error_message, is_transient, patiently
 from muster.control.jobs import Creation, Job, LaunchRefusedError
+from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
+from muster.control.runtime.parallel import OutOfTimeError
 
 if TYPE_CHECKING:
     from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_sagemaker import SageMakerClient
-    from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef, ListTrainingJobsRequestTypeDef
+    from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef
 
     from muster.contract.run.plan import Plan
     from muster.control.documents import Change, Updated
 
 # Describe answers ValidationException for a missing job, and Stop for a job that has ended.
 _NO_SUCH_JOB = {"ValidationException", "ResourceNotFound"}
+_DELETED = "Deleted"  # no status of SageMaker: it forgets the job
+_LAG_SECONDS = 5.0
 _PAGE = 100  # ListTrainingJobs: MaxResults, 10 by default
 _STREAMS_LISTED = 50  # DescribeLogStreams: the most in one answer
 _STREAMS_READ = 4  # of a job of many instances: those that have written last
@@ -120,9 +124,27 @@ class TrainingJobs:
     def note(self, update: Callable[[Change], Updated], job: Job | None) -> None:
         """Nothing: SageMaker's events carry the history of its jobs."""
 
-    def vanished(self, name: str) -> Job | None:  # noqa: ARG002 - the protocol's
-        """None: SageMaker keeps training jobs."""
-        return None
+    def vanished(self, name: str) -> Job | None:
+        """What it means that a job is not there whose attempt was seen to have one: it had ended, and was deleted.
+
+        DeleteTrainingJob deletes jobs that have ended, and their names can be given again. A second look, because the
+        first may lag behind the job's event.
+        """
+        clock.sleep(_LAG_SECONDS)
+        if self.find(name) is not None:
+            return None
+        return Job(
+            name=name,
+            arn="",
+            status=JobStatus.FAILED.value,
+            secondary=_DELETED,
+            reason="The training job was deleted after it had ended; how it ended is not known.",
+            artifacts=None,
+            changed_at=clock.now(),
+            instance_type=None,
+            billable_seconds=None,
+            is_gone=True,
+        )
 
     def tags(self, arn: str) -> dict[str, str]:
         """The tags of a job."""
@@ -144,32 +166,33 @@ class TrainingJobs:
             if job is not None and job.status == JobStatus.IN_PROGRESS:
                 raise
 
-    def under_names_of(self, prefix: str, run: str, status: JobStatus) -> Iterator[ActiveJob]:
-        """The jobs in `status` whose names are those of this run, including jobs that Muster did not create."""
+    def under_names_of(self, prefix: str, run: str) -> Iterator[ActiveJob]:
+        """The jobs whose names are those of this run, including jobs that Muster did not create."""
         # A name can contain the prefix of another run, so the parsed parts are compared.
-        for job in self._listed(prefix, run_job_prefix(prefix, run), status):
+        for job in self._listed(prefix, run_job_prefix(prefix, run)):
             if job.name.run == run:
                 yield job
 
-    def active(self, prefix: str) -> list[ActiveJob]:
-        """The running jobs with names under `prefix`, of any run, including jobs that Muster did not create."""
-        return list(self._listed(prefix, f"{prefix}-", JobStatus.IN_PROGRESS))
+    def active(self, prefix: str, budget: TimeBudget) -> Iterator[ActiveJob]:
+        """The jobs with names under `prefix`, of any run, including jobs that Muster did not create.
 
-    def _listed(self, prefix: str, contained: str, status: JobStatus) -> Iterator[ActiveJob]:
-        request: ListTrainingJobsRequestTypeDef = {
-            "NameContains": contained,
-            "StatusEquals": status.value,
-            "MaxResults": _PAGE,
-        }
+        Raises:
+            OutOfTimeError: after the newest ones, for which the budget sufficed.
+        """
+        return self._listed(prefix, f"{prefix}-", budget)
+
+    def _listed(self, prefix: str, contained: str, budget: TimeBudget | None = None) -> Iterator[ActiveJob]:
+        request = {**listing(contained, clock.utc_now()), "MaxResults": _PAGE}
         while True:
             # Each page by itself: a throttled one must not repeat those before it.
             page = patiently(lambda: self._sagemaker.list_training_jobs(**request), self.patience)
-            for summary in page["TrainingJobSummaries"]:
-                name = JobName.parse(summary["TrainingJobName"], prefix)
-                if name is not None:
-                    yield ActiveJob(name, summary["TrainingJobArn"], summary["CreationTime"])
+            found = (ActiveJob.of(summary, prefix) for summary in page["TrainingJobSummaries"])
+            yield from (job for job in found if job is not None)
             if "NextToken" not in page:
                 return
+            if budget is not None and budget.is_spent:
+                message = "the time was spent before all jobs were listed"
+                raise OutOfTimeError(message)
             request["NextToken"] = page["NextToken"]
 
 

@@ -10,7 +10,7 @@ from muster.local.sagemaker.service_errors import ServiceError, unsupported
 
 def page(
     name: str, rows: Sequence[object], request: Mapping[str, Any], default: int, code: str = "ValidationException"
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The answer with the rows that a request asks for by MaxResults and NextToken.
 
     Args:
@@ -28,7 +28,7 @@ def page(
         message = "The token is not from an answer of this call."
         raise ServiceError(code, message)
     start, end = int(token), int(token) + int(request.get("MaxResults", default))
-    answer: dict[str, object] = {name: rows[start:end]}
+    answer: dict[str, Any] = {name: rows[start:end]}
     return {**answer, "NextToken": str(end)} if end < len(rows) else answer
 
 

@@ -143,11 +143,20 @@ class TrainingService:
         return {"TrainingJobArn": arn}
 
     def _list(self, request: Mapping[str, Any], caller: Caller) -> Document:
-        """The jobs in the order of their creation, which is SageMaker's order unless another is asked for."""
+        """The jobs in the order of their creation, which is SageMaker's order unless another is asked for.
+
+        As SageMaker documents it, a page is filled first, and then shows those of its jobs that are in the status.
+        """
         caller.authorise("sagemaker:ListTrainingJobs", "*", {})
-        refuse_others(request, "NameContains", "StatusEquals", "WarmPoolStatusEquals")
+        refuse_others(request, "NameContains", "CreationTimeAfter", "SortOrder", "StatusEquals", "WarmPoolStatusEquals")
         rows = [job.summary() for job in self._jobs.values() if _selected(job, request)]
-        return page("TrainingJobSummaries", rows, request, _DEFAULT_PAGE)
+        rows = rows[::-1] if request.get("SortOrder") == "Descending" else rows
+        answer = page("TrainingJobSummaries", rows, request, _DEFAULT_PAGE)
+        wanted = request.get("StatusEquals")
+        if wanted is not None:
+            filled = answer["TrainingJobSummaries"]
+            answer["TrainingJobSummaries"] = [row for row in filled if row["TrainingJobStatus"] == wanted]
+        return answer
 
     def _list_tags(self, request: ListTagsInputTypeDef, caller: Caller) -> Document:
         arn = request["ResourceArn"]
@@ -224,7 +233,7 @@ class TrainingService:
 def _selected(job: Job, request: Mapping[str, Any]) -> bool:
     return (
         request.get("NameContains", "").lower() in job.name.lower()
-        and request.get("StatusEquals", job.status) == job.status
+        and request.get("CreationTimeAfter", 0) < job.created
         and request.get("WarmPoolStatusEquals", job.pool_status) == job.pool_status
     )
 

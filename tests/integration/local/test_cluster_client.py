@@ -6,7 +6,6 @@ from typing import Any
 import botocore.session
 import pytest
 
-from muster.contract.aws.job_status import JobStatus
 from muster.contract.names import JobName
 from muster.contract.training.clusters import Cluster, Clusters
 from muster.control.aws.clients import Clients
@@ -81,9 +80,9 @@ def test_a_job_is_created_found_listed_deleted_and_refused(jobs: ClusterJobs) ->
     assert found is not None
     assert (found.status, found.end) == ("InProgress", None)
     assert jobs.tags(found.arn)["muster:run"] == run
-    assert [str(job.name) for job in jobs.under_names_of(PREFIX, run, JobStatus.IN_PROGRESS)] == [name]
-    assert list(jobs.under_names_of(PREFIX, f"{run}0", JobStatus.IN_PROGRESS)) == []
-    assert [str(job.name) for job in jobs.active(PREFIX)] == [name]
+    assert [str(job.name) for job in jobs.under_names_of(PREFIX, run)] == [name]
+    assert list(jobs.under_names_of(PREFIX, f"{run}0")) == []
+    assert [str(job.name) for job in jobs.active(PREFIX, TimeBudget.of(60))] == [name]
     jobs.stop(name)
     wait_until("the job is gone", lambda: jobs.find(name) is None)
     jobs.stop(name)

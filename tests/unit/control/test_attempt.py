@@ -114,6 +114,32 @@ def test_a_creation_whose_name_is_in_use_and_cannot_be_found_goes_back_to_the_wo
     assert (harness.arm(), len(harness.record().attempts)) == (Launch.CREATED, 1)
 
 
+def test_a_job_that_a_person_deleted_after_its_lost_end_is_not_created_again(harness: ControlHarness) -> None:
+    """DeleteTrainingJob deletes a job that has ended, and its name can be given again."""
+    launched(harness)
+    job = harness.job()
+    harness.cloud.training.advance(job)
+    harness.deliver()
+    harness.cloud.training.complete(job)
+    harness.cloud.notifications.drain()
+    harness.cloud.training.delete(job)
+    assert (harness.arm(), jobs_created(harness)) == (Launch.CONCLUDED, 1)
+    record = harness.record()
+    assert record.current.failure_class is FailureClass.UNKNOWN
+    assert "was deleted" in record.current.reason
+    assert (found(record.decision).next, found(record.decision).attempt) == ("rerun", 2)
+
+
+def test_a_look_that_lags_behind_an_event_does_not_end_its_attempt(harness: ControlHarness) -> None:
+    launched(harness)
+    harness.cloud.training.advance(harness.job())
+    harness.deliver()
+    harness.cloud.calls.inject(
+        Fault("DescribeTrainingJob", AwsError("ValidationException", "Requested resource not found."))
+    )
+    assert (harness.arm(), harness.record().decision) == (Launch.ADOPTED, None)
+
+
 def test_a_job_that_a_rearm_creates_is_announced(harness: ControlHarness) -> None:
     harness.plan()
     harness.cloud.calls.inject(server_error("CreateTrainingJob"))

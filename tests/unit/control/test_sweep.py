@@ -22,6 +22,7 @@ from tests.support.control_steps import (
     Row,
     create_late_job,
     cut_off,
+    finished,
     found,
     launched,
     refuse,
@@ -43,6 +44,8 @@ def orphan(harness: ControlHarness, run: str = "gone", **fields: object) -> str:
     """A job of a run that has ended, created after the last look at it."""
     launched(harness, 1, run)
     harness.cloud.training.complete(harness.job(run=run))
+    harness.deliver()
+    finished(harness, run)
     harness.cloud.workflow.succeed(run)
     return create_late_job(harness, run, **fields)
 
@@ -122,6 +125,37 @@ def test_orphans_for_which_the_time_is_too_short_are_named(harness: ControlHarne
     assert {*done.stopped, *done.left} == names
     assert done.left
     assert set(swept(harness, young_seconds=0).stopped) == set(done.left)
+
+
+def test_a_listing_that_takes_too_long_leaves_time_for_the_newest_orphans_and_for_runs(harness: ControlHarness) -> None:
+    """SageMaker keeps jobs for ever, and a page is filled with ended ones too."""
+    launched(harness, 150, "old")
+    for job in harness.cloud.training.names("InProgress"):
+        harness.cloud.training.complete(job)
+    harness.deliver()
+    finished(harness, "old")
+    harness.cloud.workflow.succeed("old")
+    harness.cloud.clock.advance(1)
+    job = orphan(harness)
+    launch_and_cut_off(harness)
+    harness.cloud.calls.inject(Fault("ListTrainingJobs", delay_seconds=400))
+    done = swept(harness, 900)
+    assert done.settled == (RUN,)
+    assert job in done.stopped
+    assert done.errors == ("SageMaker: the time was spent before all jobs were listed",)
+
+
+def test_a_sweep_looks_for_no_job_that_is_older_than_any_can_live(harness: ControlHarness) -> None:
+    launched(harness, 300, "old")
+    for job in harness.cloud.training.names("InProgress"):
+        harness.cloud.training.complete(job)
+    harness.deliver()
+    finished(harness, "old")
+    harness.cloud.workflow.succeed("old")
+    harness.cloud.clock.advance(60 * 86_400)
+    harness.cloud.calls.reset()
+    assert swept(harness) == NOTHING
+    assert harness.cloud.calls.counts()["ListTrainingJobs"] == 1
 
 
 def test_jobs_of_a_running_run_whose_fence_stands_are_stopped(harness: ControlHarness) -> None:

@@ -197,34 +197,28 @@ class ClusterJobs:
             else:
                 return
 
-    def under_names_of(self, prefix: str, run: str, status: JobStatus) -> Iterator[ActiveJob]:
-        """The jobs in `status` that have the labels of this run, including jobs that Muster did not create."""
-        for job, found in self._listed(prefix, f"{LABEL_STACK}={prefix},{LABEL_RUN}={run}"):
-            if job.name.run == run and found is status:
+    def under_names_of(self, prefix: str, run: str) -> Iterator[ActiveJob]:
+        """The jobs that have the labels of this run, including jobs that Muster did not create."""
+        for job in self._listed(prefix, f"{LABEL_STACK}={prefix},{LABEL_RUN}={run}"):
+            if job.name.run == run:
                 yield job
 
-    def alive(self, prefix: str, run: str) -> int:
-        """How many jobs with the labels of this run have not ended, those that are being deleted included."""
-        listed = self._listed(prefix, f"{LABEL_STACK}={prefix},{LABEL_RUN}={run}")
-        return sum(1 for job, status in listed if job.name.run == run and not status.is_terminal)
-
-    def active(self, prefix: str) -> list[ActiveJob]:
-        """The running jobs with the label of the stack, of any run, including jobs that Muster did not create."""
-        listed = self._listed(prefix, f"{LABEL_STACK}={prefix}")
-        return [job for job, status in listed if status is JobStatus.IN_PROGRESS]
+    def active(self, prefix: str, budget: TimeBudget) -> Iterator[ActiveJob]:  # noqa: ARG002 - the protocol's
+        """The jobs with the label of the stack, of any run, including jobs that Muster did not create."""
+        return self._listed(prefix, f"{LABEL_STACK}={prefix}")
 
     def current(self, prefix: str) -> list[Job]:
         """The jobs with the label of the stack, in whatever state."""
         found = self._items(f"{LABEL_STACK}={prefix}")
         return [self._job(item, job_state(item)) for item in found if JobName.parse(_name(item), prefix) is not None]
 
-    def _listed(self, prefix: str, selector: str) -> Iterator[tuple[ActiveJob, JobStatus]]:
+    def _listed(self, prefix: str, selector: str) -> Iterator[ActiveJob]:
         for item in self._items(selector):
-            name = JobName.parse(_name(item), prefix)
-            if name is not None:
+            name, status = JobName.parse(_name(item), prefix), job_state(item).status
+            if name is not None and not status.is_terminal:
                 arn = self._arn(str(name))
                 self._keep_tags(arn, item)
-                yield ActiveJob(name, arn, _created_at(item)), job_state(item).status
+                yield ActiveJob(name, arn, _created_at(item), status is JobStatus.STOPPING)
 
     def _items(self, selector: str) -> Iterator[Json]:
         try:

@@ -72,7 +72,7 @@ def sweep_rights(
 
 def _remove(identities: RunIdentities, service: Places, place: _Place, run: str, budget: TimeBudget) -> None:
     jobs = service.namespace(*place)
-    left = jobs.alive(identities.job_prefix, run)
+    left = sum(1 for _ in jobs.under_names_of(identities.job_prefix, run))
     if left:
         message = f"{left} jobs of {run} are still ending in {jobs.place}"
         raise StillRunningError(message)

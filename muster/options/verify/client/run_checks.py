@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.runs.run_state import RunState
 from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import MusterError
 from muster.contract.layout import RunLayout
 from muster.contract.names import TRAINING_LOG_GROUP, JobName, run_job_prefix
@@ -225,9 +224,9 @@ def leftovers(account: Account, run: str, poll_seconds: float) -> Iterator[Check
 
 
 def _running(account: Account, run: str) -> list[str]:
-    # The execution first: once it has ended, it creates no job. A job is InProgress before it is Stopping.
+    # The execution first: once it has ended, it creates no job.
     execution = ["the execution"] if account.cloud.executions.describe(run).ended_at is None else []
-    active = [job for of in (JobStatus.IN_PROGRESS, JobStatus.STOPPING) for job in account.cloud.jobs.active(of)]
+    active = account.cloud.jobs.active()
     return [*execution, *dict.fromkeys(f"the training job {job.name}" for job in active if job.name.run == run)]
 
 

@@ -192,7 +192,7 @@ def subscriptions(account: Account) -> Iterator[Check]:
 def orphans(account: Account, young_seconds: float = YOUNG_SECONDS) -> Iterator[Check]:
     """No training job runs although its run has ended, except those younger than `young_seconds`; stops nothing."""
     # Jobs before executions: a run that starts in between has no job in the list.
-    active = account.answer("sagemaker", account.cloud.jobs.active)
+    active = [job for job in account.answer("sagemaker", account.cloud.jobs.active) if not job.is_stopping]
     live = account.answer("stepfunctions", account.cloud.executions.live_runs)
     found = suspects(active, live, datetime.now(UTC), young_seconds)
     tags = account.cloud.jobs.tags

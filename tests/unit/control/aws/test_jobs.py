@@ -3,7 +3,6 @@
 import pytest
 from botocore.exceptions import ClientError
 
-from muster.contract.aws.job_status import JobStatus
 from muster.control.aws.aws_errors import patiently
 from muster.control.runtime.clock import TimeBudget
 from tests.memory import AwsError, Fault, server_error, throttle
@@ -50,9 +49,9 @@ def test_names_of_another_run_that_contain_ours_are_not_ours(harness: ControlHar
     harness.cloud.client("sagemaker").create_training_job(
         **{**harness.cloud.calls.of("CreateTrainingJob")[0], "TrainingJobName": "x-muster-one-r0-a1"}
     )
-    found = harness.plane.backends.training.under_names_of(PREFIX, RUN, JobStatus.IN_PROGRESS)
+    found = harness.plane.backends.training.under_names_of(PREFIX, RUN)
     assert [str(job.name) for job in found] == ["muster-one-r0-a1"]
-    assert len(harness.plane.backends.training.active(PREFIX)) == 3
+    assert len(list(harness.plane.backends.training.active(PREFIX, TimeBudget.of(60)))) == 3
 
 
 # --- calls that are throttled ---------------------------------------------------------------------
