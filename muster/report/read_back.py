@@ -16,6 +16,7 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted
 from muster.contract.run.job_details import JobDetails, JobProgress, PoolState, RuleVerdict
 from muster.contract.run.run_cost import SpotSaving, saving
+from muster.contract.text import some_of
 from muster.contract.timestamps import Timestamp
 from muster.report.figures import Fact, dollars
 
@@ -133,8 +134,7 @@ def metric_words(details: Details) -> str:
     for _, metric in _of_all(details, lambda one: one.metrics):
         values.setdefault(metric.name, []).append(metric.value)
     shown = [f"{name} {sum(found) / len(found):.4g}" for name, found in sorted(values.items())]
-    more = f" and {len(shown) - _METRICS_SHOWN} more" if len(shown) > _METRICS_SHOWN else ""
-    return ", ".join(shown[:_METRICS_SHOWN]) + more
+    return some_of(shown, _METRICS_SHOWN)
 
 
 def mlflow_lines(details: Details) -> Iterator[str]:
@@ -143,9 +143,8 @@ def mlflow_lines(details: Details) -> Iterator[str]:
     for rank, run in _of_all(details, lambda one: [one.mlflow] if one.mlflow else []):
         found.setdefault((run.resource, run.experiment_id), []).append((rank, run.run_id))
     for (resource, experiment), runs in found.items():
-        shown = ", ".join(f"{run} of replica {rank}" for rank, run in runs[:_NAMED_MAX])
-        more = f" and {len(runs) - _NAMED_MAX} more" if len(runs) > _NAMED_MAX else ""
-        yield f"experiment {experiment}: run {shown}{more}; open it with: {_open_mlflow(resource)}"
+        shown = some_of([f"{run} of replica {rank}" for rank, run in runs], _NAMED_MAX)
+        yield f"experiment {experiment}: run {shown}; open it with: {_open_mlflow(resource)}"
 
 
 def _of_all(details: Details, pick: Callable[[JobDetails], Iterable[T]]) -> Iterator[tuple[int, T]]:
@@ -169,9 +168,7 @@ def progress_words(progress: JobProgress) -> str:
 
 def ranks_text(ranks: Sequence[int]) -> str:
     """`replica 3`, `replicas 0, 1, 2 and 5 more`."""
-    more = f" and {len(ranks) - _NAMED_MAX:,} more" if len(ranks) > _NAMED_MAX else ""
-    named = ", ".join(map(str, ranks[:_NAMED_MAX]))
-    return f"replica{'' if len(ranks) == 1 else 's'} {named}{more}"
+    return f"replica{'' if len(ranks) == 1 else 's'} {some_of([*map(str, ranks)], _NAMED_MAX)}"
 
 
 def read_back_facts(replicas: Sequence[ReplicaView], prices: PriceTable, now: datetime) -> Iterator[Fact]:

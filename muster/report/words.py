@@ -16,7 +16,7 @@ from muster.contract.run.model import ModelKind, ModelResult
 from muster.contract.run.run_cost import egress_usd
 from muster.contract.run.training_pace import end_of, has_stalled
 from muster.contract.spec.sweep_values import short_names, values_of
-from muster.contract.text import shortened
+from muster.contract.text import shortened, some_of
 from muster.contract.timestamps import parse, seconds_between
 from muster.contract.training.ranks import show_ranks
 from muster.report.figures import Fact, bytes_text, count_text, dollars, duration, rate_text
@@ -57,9 +57,8 @@ def verdict(run: PageInput, replicas: Sequence[ReplicaView]) -> str:
     sentences = [f"{opening}: {reason.rstrip('.')}." if reason else f"{opening}."]
     early = [replica for replica in replicas if replica.finished_early is not None]
     if early and state == "running":
-        more = f" and {len(early) - _NAMED_MAX} more" if len(early) > _NAMED_MAX else ""
-        named = "; ".join(f"replica {one.rank} {one.finished_early}" for one in early[:_NAMED_MAX])
-        sentences.append(f"Finished early: {named}{more}.")
+        named = some_of([f"replica {one.rank} {one.finished_early}" for one in early], _NAMED_MAX, "; ")
+        sentences.append(f"Finished early: {named}.")
     reruns = rerun_causes(replicas)
     if reruns:
         causes = counted(reruns.elements())
@@ -148,8 +147,7 @@ def facts(run: PageInput, replicas: Sequence[ReplicaView]) -> Iterator[Fact]:
         yield Fact(label="Recipe", value=recipe.name, note=note)
     if spec.sweep:
         names = list(short_names(tuple(values_of(spec.sweep, 0))).values())
-        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-        yield Fact(label="Sweep", value=f"{', '.join(names[:_NAMED_MAX])}{more}", note="by rank")
+        yield Fact(label="Sweep", value=some_of(names, _NAMED_MAX), note="by rank")
     if spec.trains_apart or not spec.sweep:
         note = "of the replica that is furthest" if spec.trains_apart else "committed"
         yield Fact(label="Rounds", value=f"{rounds.total}{of}", note=note)

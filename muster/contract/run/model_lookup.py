@@ -13,6 +13,7 @@ from muster.contract.layout import split_s3_uri
 from muster.contract.run.plan import Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result
 from muster.contract.run.session_tags import model_tag
+from muster.contract.text import some_of
 from muster.contract.training.model_source import ModelFields, ModelSource, with_model
 
 _LISTED_MAX = 4
@@ -95,8 +96,7 @@ def _place(result: Result, rank: int | None) -> str:
         _refuse(f"{result.run} has left no model{_why(result, replicas)}", "name another run")
     if len(set(places.values())) > 1:
         listed = [f"rank {number}: {place}" for number, place in sorted(places.items())]
-        more = f", and {len(listed) - _LISTED_MAX} more" if len(listed) > _LISTED_MAX else ""
-        statement = f"the replicas of {result.run} have different checkpoints ({', '.join(listed[:_LISTED_MAX])}{more})"
+        statement = f"the replicas of {result.run} have different checkpoints ({some_of(listed, _LISTED_MAX)})"
         _refuse(statement, f"choose one: {{run: {result.run}, rank: {min(places)}}}")
     return next(iter(places.values()))
 

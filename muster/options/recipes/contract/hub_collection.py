@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from muster.contract.errors import SpecError
+from muster.contract.text import some_of
 from muster.contract.training.model_source import PUBLIC_HUB, ModelSource
 from muster.options.recipes.contract.recipe_reader import HubContent, RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe
@@ -228,6 +229,4 @@ def tokens_of(length: str) -> int | None:
 
 
 def _some(texts: Sequence[str]) -> str:
-    different = list(dict.fromkeys(texts))
-    more = len(different) - _LISTED_MAX
-    return ", ".join(different[:_LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
+    return some_of([*dict.fromkeys(texts)], _LISTED_MAX)

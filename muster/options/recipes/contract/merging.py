@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from muster.contract.spec.recipe_reference import Origin
+from muster.contract.text import some_of
 from muster.options.recipes.contract.document_values import everything_in, leaves, value_at
 from muster.options.recipes.contract.expressions.interpolation import MISSING, Literal, referred_part
 from muster.options.recipes.contract.expressions.placeholders import copied
@@ -170,9 +171,8 @@ class _Source:
     # What is wrong with an address.
 
     def _ambiguous(self, path: Path, ends: list[Path]) -> None:
-        shown = ", ".join(path_name(end) for end in ends[:_SHOWN])
-        more = f" and {len(ends) - _SHOWN:,} more" if len(ends) > _SHOWN else ""
-        self._problems.state(field_name(path, self._origin), f"it could be {shown}{more}", "write one of these paths")
+        shown = some_of([path_name(end) for end in ends], _SHOWN)
+        self._problems.state(field_name(path, self._origin), f"it could be {shown}", "write one of these paths")
 
     def _unknown(self, path: Path, parts: tuple[str, ...], holder: JsonValue, above: Path) -> None:
         if isinstance(holder, list):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from muster.contract.layout import RunLayout
 from muster.contract.names import TRAINING_LOG_GROUP, JobName
 from muster.contract.run.session_tags import SESSION_TAGS, TAG_MODEL
+from muster.contract.text import some_of
 from muster.contract.training.source_delivery import package_key, source_key
 from muster.options.verify.client.check_outcomes import Check, CheckOutcome, check, judged
 from muster.options.verify.client.verified_stack import Account, Statement, many, statement_text
@@ -192,7 +193,7 @@ def judge(name: str, role: str, decided: Decided, *, allowed: bool) -> Check:
     wrong = {one.request: of for one, of in found if one.allowed is not allowed and one not in undecided}
     if undecided and not wrong:
         keys = ", ".join(sorted({key for one in undecided for key in one.missing}))
-        seen = f"IAM denies {_listed([one.request for one in undecided])}, but a policy asks for {keys}."
+        seen = f"IAM denies {some_of([one.request for one in undecided], _SHOWN_MAX)}, but a policy asks for {keys}."
         remedy = "A policy beside the stack's own has these conditions: read it, and judge whether it applies."
         return check(name, CheckOutcome.UNCHECKED, seen, remedy)
     remedy = "Remove the permission from the role: task tokens and other runs' data would be open to user code."
@@ -200,10 +201,5 @@ def judge(name: str, role: str, decided: Decided, *, allowed: bool) -> Check:
         texts = dict.fromkeys(statement_text(of.actions, of.resources, of.conditions) for of in wrong.values())
         remedy = " ".join(("Deploy the stack again, or add to the role (or to what limits it):", *texts))
     seen = f"the role {role} is {'allowed' if allowed else 'denied'} all {len(found)} requests that it "
-    problems = {f"the role {role} may {'not ' * allowed}{_listed([*wrong])}": wrong}
+    problems = {f"the role {role} may {'not ' * allowed}{some_of([*wrong], _SHOWN_MAX)}": wrong}
     return judged(name, f"{seen}{'needs' if allowed else 'must not make'}.", problems, remedy)
-
-
-def _listed(items: Sequence[str]) -> str:
-    more = f" and {len(items) - _SHOWN_MAX} more" if len(items) > _SHOWN_MAX else ""
-    return ", ".join(items[:_SHOWN_MAX]) + more
