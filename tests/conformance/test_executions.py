@@ -1,6 +1,8 @@
 """Executions and task tokens: idempotent starts, ends, listings, events, and answers that come too late."""
 
 import json
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
@@ -21,6 +23,9 @@ def test_the_same_start_is_the_same_execution_while_it_runs(backend: Backend) ->
     again = client.start_execution(stateMachineArn=backend.machine_arn, name=name, input=document)
     first = describe(backend, arn)
     assert (again["executionArn"], again["startDate"]) == (arn, first["startDate"])
+    # An answer says the time, by the clock of the times in it.
+    answered = parsedate_to_datetime(again["ResponseMetadata"]["HTTPHeaders"]["date"])
+    assert timedelta(seconds=-1) < answered - again["startDate"] < timedelta(seconds=30)
     start = {"stateMachineArn": backend.machine_arn, "name": name}
     # Inputs are compared as texts.
     for other in ('{"a": 2}', '{"a":1}'):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from email.utils import format_datetime
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
@@ -208,7 +209,7 @@ class Calls:
             raise refused.as_client_error(name) from None
         # A part of an object is a success of its own kind.
         status = 206 if "ContentRange" in answer else operation.status
-        return {**answer, "ResponseMetadata": metadata(status)}
+        return {**answer, "ResponseMetadata": metadata(status, self._clock.now())}
 
     def _take(self, call: Call) -> Fault | None:
         for fault in self.faults:
@@ -224,9 +225,10 @@ class Calls:
         return None
 
 
-def metadata(status: int) -> dict[str, Any]:
-    """The part of an answer that botocore adds."""
-    return {"HTTPStatusCode": status, "HTTPHeaders": {}, "RetryAttempts": 0}
+def metadata(status: int, at: datetime | None = None) -> dict[str, Any]:
+    """The part of an answer that botocore adds. `at`: the time of the service, which its answers say."""
+    headers = {} if at is None else {"date": format_datetime(at, usegmt=True)}
+    return {"HTTPStatusCode": status, "HTTPHeaders": headers, "RetryAttempts": 0}
 
 
 def is_passing(error: ClientError | BotoCoreError) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from botocore.exceptions import ClientError as AwsError
@@ -17,7 +18,7 @@ from muster.contract.errors import RunNameTakenError
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions.literals import ExecutionStatusType
-    from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef
+    from mypy_boto3_stepfunctions.type_defs import DescribeExecutionOutputTypeDef, StartExecutionOutputTypeDef
 
 LISTED_MAX = 50
 """How many runs are listed where a caller names no number."""
@@ -25,12 +26,20 @@ _UNKNOWN = {"ExecutionDoesNotExist", "InvalidArn"}
 _PAGE = 100  # executions per ListExecutions call
 
 
-# A call and its retries last seconds, and clocks differ.
+# A call and its retries last seconds.
 _JUST_STARTED = timedelta(seconds=30)
 
 
 class _Status(TypedDict, total=False):
     statusFilter: ExecutionStatusType
+
+
+def _answered_at(answer: StartExecutionOutputTypeDef) -> datetime:
+    """When AWS answered, by its clock; by that of this machine, which may be wrong, where the answer has no time."""
+    try:
+        return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).replace(tzinfo=UTC)
+    except (KeyError, ValueError):
+        return datetime.now(UTC)
 
 
 class WorkflowExecutions:
@@ -57,7 +66,7 @@ class WorkflowExecutions:
                 if error_code(error) != "ExecutionAlreadyExists":
                     raise
                 raise RunNameTakenError(execution, stack.execution_arn(execution)) from error
-        return datetime.now(UTC) - answer["startDate"] > _JUST_STARTED
+        return _answered_at(answer) - answer["startDate"] > _JUST_STARTED
 
     def describe(self, execution: str) -> Execution:
         """DescribeExecution.

@@ -2,7 +2,7 @@
 
 import getpass
 import pickle
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import boto3
@@ -48,6 +48,15 @@ def test_launching_the_same_again_is_the_same_run_and_another_is_refused(muster:
     assert muster.launch(SPEC).name == "digits"
     with pytest.raises(RunNameTakenError):
         muster.launch({**SPEC, "replicas": 3})
+
+
+@pytest.mark.parametrize("ahead", [-3600, 0, 3600])
+def test_a_launch_is_told_apart_from_its_repetition_by_the_time_of_aws(ahead: float) -> None:
+    cloud = MemoryCloud(clock=VirtualClock(datetime.now(UTC) - timedelta(seconds=ahead)))
+    muster = muster_of(cloud)
+    assert not muster.launch(SPEC).joined
+    cloud.clock.advance(60)
+    assert muster.launch(SPEC).joined
 
 
 def test_source_is_stored_once_and_anew_only_when_it_is_old(
