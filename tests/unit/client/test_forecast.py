@@ -1,6 +1,7 @@
 """What `muster plan` predicts and what a status shows beside it."""
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +96,69 @@ def test_each_option_and_setting_that_cannot_be_used_is_one_problem() -> None:
         *("--parameters", "--step-seconds", "--link-gbps", "--link-seconds", "--target-utilisation"),
         *("kwargs sync_every", "--algorithm codec"),
     }
-    assert found["--parameters"] == "--parameters: found 0; Input should be greater than 0; correct it"
+    assert found["--parameters"] == "--parameters: found 0; Input should be greater than or equal to 1; correct it"
     assert found["--step-seconds"] == "--step-seconds: not set; set it, or add --like RUN"
     fragments = problems({"kwargs": {"sync_every": 10, "fragments": 3}}, **SIZE)
     assert "it does not fit into sync_every 10" in fragments["kwargs fragments"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({"parameters": 0.3}, {"parameters": 1e308}, {"step_seconds": 1e-310}, {"step_seconds": 1e308}),
+        *({"step_samples": 1e-320}, {"step_samples": 1e308}, {"link_gbps": 1e-310}, {"link_gbps": 1e308}),
+    ],
+)
+def test_numbers_of_no_training_are_refused(odd: dict[str, float]) -> None:
+    [name] = odd
+    assert (
+        "Input should be" in problems({}, **{**SIZE, **odd, "target_utilisation": 0.9})[f"--{name.replace('_', '-')}"]
+    )
+
+
+@pytest.mark.parametrize("parameters", [1, 1e15])
+@pytest.mark.parametrize("step_seconds", [1e-6, 1e6])
+@pytest.mark.parametrize("step_samples", [1e-6, 1e15])
+def test_a_forecast_of_the_smallest_and_the_largest_numbers_is_finite(
+    parameters: float, step_seconds: float, step_samples: float
+) -> None:
+    size = {"parameters": parameters, "step_seconds": step_seconds, "step_samples": step_samples}
+    far = {"replicas": 4, "places": {"home": 2, "oregon": 2}, "kwargs": {"sync_every": 100}}
+    for link_gbps in (1e-6, 1e6):
+        found = forecast(far, **size, link_gbps=link_gbps, target_utilisation=0.9)
+        assert found is not None
+        assert found.usd_per_million is not None
+        assert isfinite(found.usd_per_million)
+        assert isfinite(found.phase.exchange_seconds)
+        assert 0 < found.phase.utilisation <= 1
+
+
+LADDER = {"ladder": [{"place": "home"}, {"place": "oregon"}, {"place": "frankfurt"}]}
+FIXED = {"home": 4, "oregon": 4}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "places", "counted", "crossing"),
+    [
+        (1, LADDER, 1, 0),
+        (2, LADDER, 2, 1),
+        (8, LADDER, 8, 2),
+        ({"min": 1, "start": 2, "max": 8}, LADDER, 2, 1),
+        ({"min": 1, "start": 2, "max": 8}, FIXED, 2, 0),
+        ({"min": 1, "start": 6, "max": 8}, FIXED, 6, 1),
+    ],
+)
+def test_the_replicas_that_a_plan_predicts_are_those_that_it_prices(
+    replicas: Any, places: dict[str, Any], counted: int, crossing: int
+) -> None:
+    spec = {"replicas": replicas, "places": places, "kwargs": {"sync_every": 100}}
+    found = forecast(spec, **SIZE)
+    assert found is not None
+    one = dry_run(parse_spec({**TRAINED, "replicas": 1})).cost.per_hour or 0
+    priced = dry_run(parse_spec({**TRAINED, **spec})).cost.per_hour or 0
+    assert (found.replicas, priced) == (counted, pytest.approx(counted * one))
+    # Each place beside home sends its sum there, and reads the mean.
+    assert found.crossed_bytes == crossing * 2 * 4 * SIZE["parameters"]
 
 
 def test_a_plan_over_places_says_what_crosses_and_what_it_assumes_of_the_link() -> None:
@@ -111,11 +171,11 @@ def test_a_plan_over_places_says_what_crosses_and_what_it_assumes_of_the_link() 
     assert slower.phase.exchange_seconds > found.phase.exchange_seconds + 2
 
 
-def trained(harness: ControlHarness, count: int = 124_000_000) -> Commit:
+def trained(harness: ControlHarness, count: int = 124_000_000, seconds: float = 50.0) -> Commit:
     """Start a run whose first round is committed: 100 steps of 0.5 s, of which its replicas tell."""
     fields = {"kwargs": {"sync_every": 100, "codec": "int8"}, "instance_type": "ml.g5.xlarge"}
     harness.executions.start(RUN, json.dumps({**SPEC, "replicas": 2, **fields}))
-    members = [member(rank, weight=800.0, seconds=50.0) for rank in range(2)]
+    members = [member(rank, weight=800.0, seconds=seconds) for rank in range(2)]
     use = TimeUse(rounds=1, spent=(90_000, 6_000, 4_000))
     made = commit_of(members, run=RUN, count=count, committed_at="2026-01-01T00:01:00Z", time_use=use)
     harness.plane.store.create(RunLayout(RUN).commit(1), made.to_json())
@@ -148,6 +208,13 @@ def test_a_commit_that_says_what_no_model_has_breaks_no_status(harness: ControlH
     found = Observer(client_of(harness.cloud), RUN).look().forecast
     assert found is not None
     assert found.parameters == 10**15
+
+
+def test_a_run_that_says_what_no_training_has_is_no_basis(harness: ControlHarness) -> None:
+    trained(harness, seconds=1e-300)
+    assert Observer(client_of(harness.cloud), RUN).look().forecast is not None
+    with pytest.raises(ForecastError, match="--step-seconds: found 1e-302"):
+        forecast({}, harness, like=RUN, target_utilisation=0.9)
 
 
 def test_a_run_that_does_not_say_how_it_trains_is_no_basis(harness: ControlHarness) -> None:

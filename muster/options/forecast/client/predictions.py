@@ -16,8 +16,8 @@ from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.run.forecast import ExchangeSettings, Forecast
 from muster.contract.run.time_use import Activity, TimeUse, seconds_of
 from muster.contract.spec.places import HOME
-from muster.contract.training.ranks import parse_ranks
-from muster.options.forecast.client.forecast_options import ForecastOptions
+from muster.contract.training.ranks import ranks_in
+from muster.options.forecast.client.forecast_options import PARAMETERS_MAX, ForecastOptions
 from muster.options.forecast.contract.round_time import Exchange, Way, stages
 from muster.options.forecast.contract.utilisation import of_fragment, phase, proposal
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _GIGABIT = 1e9 / 8
 # EC2: to other regions, "bandwidth for instances with less than 32 vCPUs is limited to 5 Gbps".
 _FAR_GBPS, _FAR_SECONDS = 5.0, 0.150
-_PARAMETERS_MAX = 10**15  # replicas write commits: a larger number is none of a model
 _BLOCKED = (Activity.WAITING, Activity.EXCHANGING, Activity.SAVING)
 
 
@@ -53,15 +52,15 @@ def planned(
     problems: list[Problem] = []
     if asked.like is not None and like is None:
         problems.append(StatedProblem("--like", f"{asked.like} does not say how it trains", "set the other options"))
-    problems += _problems(ForecastOptions, asdict(asked), lambda name: f"--{name.replace('_', '-')}")
+    set_ = {"parameters": asked.parameters, "step_seconds": asked.step_seconds, "step_samples": asked.step_samples}
+    known = {name: getattr(like, name, None) if value is None else value for name, value in set_.items()}
+    problems += _problems(ForecastOptions, {**asdict(asked), **known}, lambda name: f"--{name.replace('_', '-')}")
     own = read_changes(asked.algorithm or ())
     usual = {} if like is None else like.phase.settings.model_dump()
     settings = {**usual, **_settings_in(spec), **own}
     problems += _problems(
         ExchangeSettings, settings, lambda name: f"{'--algorithm' if name in own else 'kwargs'} {name}"
     )
-    set_ = {"parameters": asked.parameters, "step_seconds": asked.step_seconds, "step_samples": asked.step_samples}
-    known = {name: getattr(like, name, None) if value is None else value for name, value in set_.items()}
     missing = [name for name in ("parameters", "step_seconds") if known[name] is None]
     problems += [StatedProblem(f"--{one.replace('_', '-')}", "not set", "set it, or add --like RUN") for one in missing]
     if problems:
@@ -97,7 +96,7 @@ def of_run(spec: Mapping[str, Any], commit: Commit, use: TimeUse | None) -> Fore
     steps, where = settings["sync_every"], [member.place for member in commit.members]
     kind, instances = spec.get("instance_type"), spec.get("instance_count")
     whole = Exchange(
-        parameters=min(commit.count * commit.fragments, _PARAMETERS_MAX),
+        parameters=min(commit.count * commit.fragments, PARAMETERS_MAX),  # replicas write commits
         replicas=len(where),
         processes=max(member.parts or 1 for member in commit.members),
         places=tuple(where.count(place) for place in (HOME, *sorted({*where} - {HOME}))),
@@ -167,8 +166,13 @@ def _problems(kind: type, values: Mapping[str, Any], named: Callable[[str], str]
 
 
 def _shares(dry: DryRun) -> tuple[int, ...]:
-    """How many replicas each place has, home first."""
+    """How many of the first replicas each place has, home first; of the others those that have any."""
     replicas = len(dry.requests) if dry.seats is None else dry.seats.start.replicas
-    ranks = {} if dry.places is None else {one.place: one.ranks for one in dry.places.places}
-    counts = {place: sum(map(len, parse_ranks(own))) if own else replicas // len(ranks) for place, own in ranks.items()}
-    return (counts.pop(HOME, 0 if counts else replicas), *counts.values())
+    if dry.places is None:
+        return (replicas,)
+    each, rest = divmod(replicas, len(dry.places.places))
+    counts = {
+        one.place: each + (number < rest) if one.rungs else sum(rank < replicas for rank in ranks_in(one.ranks or ""))
+        for number, one in enumerate(dry.places.places)
+    }
+    return (counts.pop(HOME, 0), *filter(None, counts.values()))
