@@ -63,7 +63,7 @@ class Divergence(Document):
         default=0.0,
         gt=-1,
         lt=1,
-        description="away: its `update_cosine` is below this, while the median of the others' is not",
+        description="away: its `update_cosine` is below this, while that of the others with each other is not",
     )
     factor: float = Field(
         default=5.0, ge=2, le=1_000_000, description="larger: the norm is so many times the others' median"

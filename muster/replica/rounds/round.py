@@ -35,6 +35,7 @@ from muster.replica.rounds.round_context import Polling, RoundContext, log
 from muster.replica.rounds.round_mean import reduced_mean
 from muster.replica.rounds.seat import Seat
 from muster.replica.rounds.seen_rounds import SeenRounds
+from muster.replica.rounds.update_sample import pulls
 from muster.replica.statistics.statistics import Statistics
 
 
@@ -181,7 +182,8 @@ class Rounds:
             return
         found = mine.sample.metrics(exchange, self.context.link)
         if self.context.group.is_first:
-            self.statistics.note_update(exchange.commit.round, found, mine.header.member.norm)
+            pulled = pulls(exchange.commit, are_scaled=mine.sample.norm is not None)
+            self.statistics.note_update(exchange.commit.round, found, mine.header.member.norm, pulled)
 
     def _agree(self, mine: Contribution, polling: Polling) -> Commit:
         """Wait for the round's commit, or make it: with all, or with a quorum after the grace window."""

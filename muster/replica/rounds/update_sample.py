@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.contract.run.commit import Commit
 from muster.contract.run.round_values import CODEC_ERROR, RESIDUAL_SHARE, UPDATE_COSINE, UPDATE_NORM
 from muster.replica.codecs.base import Floats
 from muster.replica.parts.link import Link
@@ -92,6 +93,20 @@ def sampled(values: Floats) -> Sampled:
         step = -(-runs * _RUN_ELEMENTS // SAMPLED_MAX) | 1
         values = values[: runs * _RUN_ELEMENTS].reshape(runs, _RUN_ELEMENTS)[::step]
     return values.astype(np.float64).reshape(-1)
+
+
+def pulls(commit: Commit, *, are_scaled: bool) -> dict[int, float]:
+    """How far each member moves the mean, by rank: its weight times the norm of what it sent, as a share of all.
+
+    {} where it is not known. `are_scaled`: all were scaled to one norm.
+    """
+    weight = sum(member.weight for member in commit.members)
+    norms = {member.rank: 1.0 if are_scaled else member.norm for member in commit.members}
+    found = {one.rank: one.weight / weight * norm for one in commit.members if (norm := norms[one.rank]) is not None}
+    all_ = math.fsum(found.values())
+    if commit.void or len(found) < len(commit.members) or not all_:
+        return {}
+    return {rank: one / all_ for rank, one in found.items()}
 
 
 def _product(one: Sampled, other: Sampled, count: int) -> float:

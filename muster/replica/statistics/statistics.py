@@ -37,11 +37,16 @@ class Notes:
 
 @dataclass(frozen=True)
 class OwnUpdate:
-    """What a replica has contributed to a round: the norm of what it sent, and its cosine with the others, if known."""
+    """What a replica has contributed to a round: the norm of what it sent, and its cosine with the others, if known.
+
+    Attributes:
+        pulls: how far each member of the round moves the mean, by rank, as shares (`update_sample.pulls`).
+    """
 
     round: int
     norm: float | None
     cosine: float | None
+    pulls: Mapping[int, float] = field(default_factory=dict)
 
 
 class Statistics:
@@ -83,9 +88,11 @@ class Statistics:
         """What is sent with the contribution to `round_`; the time is that since the last call."""
         return Notes(*self.metrics.sent(round_), self.times.take(), self.resumed)
 
-    def note_update(self, round_: int, metrics: Mapping[str, float], norm: float | None) -> None:
+    def note_update(
+        self, round_: int, metrics: Mapping[str, float], norm: float | None, pulls: Mapping[int, float]
+    ) -> None:
         """Log the metrics of what was contributed to a round; `norm`: of what was sent."""
-        self.updates.append(OwnUpdate(round_, norm, metrics.get(UPDATE_COSINE)))
+        self.updates.append(OwnUpdate(round_, norm, metrics.get(UPDATE_COSINE), pulls))
         self.metrics.log_round(round_, metrics)
 
     def show_pace(self, rank: int, commit: Commit) -> None:

@@ -18,7 +18,7 @@ from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import WatchError
-from muster.replica.rounds.update_sample import SAMPLED_MAX, sampled
+from muster.replica.rounds.update_sample import SAMPLED_MAX, pulls, sampled
 from muster.replica.statistics.metrics import METRICS_MAX
 from muster.replica.statistics.statistics import OwnUpdate
 from muster.replica.wire.binary_format import Floats
@@ -163,7 +163,10 @@ def test_an_update_diverges_if_it_did_in_each_of_the_last_rounds() -> None:
     large = (
         "the norm of its update, 8, is 3.8 times the median of the others, 2.1; in each of the last 2 rounds it was "
     )
-    away = "the cosine of its update with the others' is -0.3, the median of theirs 0.55; in each of the last 2 rounds "
+    away = (
+        "the cosine of its update with the others' is -0.3, of theirs with each other 0.55; in each of the last 2 "
+        "rounds "
+    )
     assert divergent(rule, 0, own, rounds_of(usual, usual)) == f"{large}more than 3 times as large"
     assert divergent(rule, 0, own, rounds_of(small, small)) == f"{away}it was below 0, and theirs was not"
     # A round that was made without it tells as well.
@@ -200,6 +203,53 @@ def test_a_replica_that_diverges_is_excluded_until_it_agrees_again(tmp_path: Pat
     (finding,) = findings_in(run)
     assert (finding.rule, finding.rank, finding.then, finding.round) == (Rule.DIVERGENCE, 3, "exclude", 5)
     assert finding.text.startswith("the cosine of its update with the others' is -0.")
+
+
+@pytest.mark.parametrize("average", ["mean", "rda"])
+@pytest.mark.parametrize("times", [-1.0, -2.0, -4.5])
+@pytest.mark.parametrize("replicas", [3, 4, 6])
+def test_one_that_goes_the_other_way_is_found_among_few(
+    tmp_path: Path, replicas: int, times: float, average: str
+) -> None:
+    run = WatchedRun(tmp_path, replicas=replicas, min_participants=2, watch=Watch(divergence=Divergence(rounds=2)))
+
+    def given(rank: int, round_: int) -> Floats:
+        # Rank 2 has the largest weight.
+        return np.float32(times if rank == 2 else 1) * alike(rank, round_)
+
+    train(run, given, replace(PLAIN, average=average), rounds=lambda _: 5)
+    assert {(one.rule, one.rank) for one in findings_in(run)} == {(Rule.DIVERGENCE, 2)}
+    [text, *_] = [one.text for one in findings_in(run)]
+    of_the_others = float(text.partition("with each other ")[2].partition(";")[0])
+    # A third of the square of their updates is common to all.
+    assert of_the_others == pytest.approx(0.34, abs=0.15)
+
+
+def test_what_the_others_say_of_themselves_makes_no_replica_diverge_alone_and_ends_none() -> None:
+    rule, own = Divergence(rounds=1), -0.5
+    for norms in ((1.0, 1e308, 1.0, 1e308), (1.0, 5e-324, 0.0, 0.0), (5e-324, 1e308, 1e308, 1e308)):
+        members = [member(rank, norm=norm, weight=1e15) for rank, norm in enumerate(norms)]
+        pulled = pulls(commit_of(members, round=1), are_scaled=False)
+        for cosine in (1e308, -1e308):
+            said = [(1.0, own), (1.0, cosine), (1.0, -0.4), (1.0, -0.4)]
+            [recent] = [one.model_copy(update={"round": 2}) for one in rounds_of(said)]
+            assert divergent(rule, 0, [OwnUpdate(1, 1.0, own, pulled)], [recent]) is None, norms
+
+
+@pytest.mark.parametrize("replicas", [3, 4, 6])
+def test_where_all_go_apart_none_diverges(tmp_path: Path, replicas: int) -> None:
+    rules = Watch(divergence=Divergence(rounds=2))
+    run = WatchedRun(tmp_path, replicas=replicas, min_participants=2, watch=rules)
+
+    def given(rank: int, _: int) -> Floats:
+        # Each pair has a cosine of -1 / (replicas - 1).
+        update = np.full(60, -1 / replicas, np.float32)
+        update[rank::replicas] += 1
+        return update
+
+    train(run, given, rounds=lambda _: 5)
+    assert run.commit(5).members[0].metrics[UPDATE_COSINE] == pytest.approx(-1 / (replicas - 1), abs=1e-4)
+    assert findings_in(run) == []
 
 
 @pytest.mark.parametrize("then", ["report", "restart"])

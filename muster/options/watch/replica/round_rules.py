@@ -58,7 +58,7 @@ def divergent(rule: Divergence, rank: int, own: Sequence[OwnUpdate], recent: Seq
         others = [member for member in commit.members if member.rank != rank]
         now, before = (updates.get(round_, _UNKNOWN) for round_ in (commit.round, commit.round - 1))
         norms.append(_beside(now.norm, [one.norm for one in others]))
-        cosines.append(_beside(before.cosine, [one.logged_before(UPDATE_COSINE) for one in others]))
+        cosines.append(_agreement(rank, before, others))
     rounds = "in the last round" if rule.rounds == 1 else f"in each of the last {rule.rounds} rounds"
     if all(mine > rule.factor * usual > 0 for mine, usual in norms):
         mine, usual = norms[-1]
@@ -68,7 +68,7 @@ def divergent(rule: Divergence, rank: int, own: Sequence[OwnUpdate], recent: Seq
         )
     if all(mine < rule.cosine <= usual for mine, usual in cosines):
         mine, usual = cosines[-1]
-        found = f"the cosine of its update with the others' is {mine:.3g}, the median of theirs {usual:.3g}"
+        found = f"the cosine of its update with the others' is {mine:.3g}, of theirs with each other {usual:.3g}"
         return f"{found}; {rounds} it was below {rule.cosine:g}, and theirs was not"
     return None
 
@@ -116,6 +116,31 @@ def _beside(mine: float | None, others: Sequence[float | None]) -> tuple[float, 
     """A value, and the median of the others'; NaN where too few are known."""
     known = [one for one in others if one is not None]
     return (math.nan, math.nan) if mine is None or len(known) < OTHERS_MIN else (mine, median(known))
+
+
+def _agreement(rank: int, own: OwnUpdate, others: Sequence[Member]) -> tuple[float, float]:
+    """The cosine of replica `rank` with the others of a round, and theirs with each other; NaN where too few are known.
+
+    What each of them has logged is its average with all, by pull. Of few replicas, one that goes the other way makes it
+    as negative as its own, so its share is taken out. Of its cosine with each of them only the average is known, its
+    own. With that, the average of what is left is exact: it is that of all pairs of the others. Their median is not,
+    but one of them cannot raise it alone; so both must be high.
+    """
+    mine, all_ = own.pulls.get(rank, 0.0), math.fsum(pull for one, pull in own.pulls.items() if one != rank)
+    found, sums, rests = [], [], []
+    for other in others:
+        logged, pull = other.logged_before(UPDATE_COSINE), own.pulls.get(other.rank, 0.0)
+        rest = all_ - pull
+        if logged is None or own.cosine is None or (mine and rest <= 0):
+            continue
+        cosine = max(-1.0, min(1.0, logged))
+        left = cosine * (rest + mine) - own.cosine * mine
+        found.append(left / rest if mine else cosine)
+        sums.append(pull * left)
+        rests.append(pull * rest)
+    own_cosine, middle = _beside(own.cosine, found)
+    every = math.fsum(rests)
+    return own_cosine, min(middle, math.fsum(sums) / every) if every > 0 else middle
 
 
 def _times(seconds: Sequence[float], process: int) -> float:
