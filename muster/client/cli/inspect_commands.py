@@ -27,7 +27,10 @@ def list_(
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", min=1, help=f"Show at most this many runs; default {LISTED_MAX}, on a page {_ON_PAGE_MAX:,}."
+            "--limit",
+            min=1,
+            max=1_000_000,
+            help=f"Show at most this many runs; default {LISTED_MAX}, on a page {_ON_PAGE_MAX:,}.",
         ),
     ] = None,
     html: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ _CLEAR_LINE = "\r\x1b[2K"
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}
 # Characters that steer a terminal or the direction of writing: C0 except the tab, DEL, C1, bidi controls.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_BEYOND_ASCII = re.compile("[^\x20-\x7e]")
 
 
 def visible(text: str) -> str:
@@ -29,10 +31,23 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
+def accept_every_character() -> None:
+    """Spell out what standard output cannot show in its encoding (`\\u2013`) instead of failing."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def print_answer(answer: Document) -> None:
-    """Print `answer` as one line of JSON, without a raw control character in it."""
-    sys.stdout.write(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", answer.to_line()) + "\n")
+    """Print `answer` as one line of JSON, without a raw control character or one that the output cannot show."""
+    is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    unwanted = _CONTROL if is_unicode else _BEYOND_ASCII
+    sys.stdout.write(unwanted.sub(_json_escape, answer.to_line()) + "\n")
     sys.stdout.flush()
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    """A character as JSON spells it out; one beyond 16 bits is a pair."""
+    return re.sub("....", r"\\u\g<0>", found[0].encode("utf-16-be", "surrogatepass").hex())
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 
 from muster.client.cli.exit_codes import ExitCode, exit_code
 from muster.client.cli.lazy_group import CommandOffer, CommandRow, LazyGroup, with_offered
-from muster.client.cli.output import asks_for_json, print_error
+from muster.client.cli.output import accept_every_character, asks_for_json, print_error
 from muster.client.client_errors import FileTroubleError, UsageError
 from muster.contract.errors import MusterError
 from muster.options import offers
@@ -125,6 +125,7 @@ def main() -> None:
     # Imports make hundreds of thousands of objects, nearly all of which stay. To look for garbage among them as often
     # as Python does by default takes a tenth of a command's time.
     gc.set_threshold(_GARBAGE_THRESHOLD)
+    accept_every_character()
     as_json = asks_for_json(sys.argv[1:])
     try:
         # Typer draws a box around a usage error and exits; with --json it raises the error, and returns the exit code.

@@ -29,9 +29,10 @@ class LogFilter:
     since: Annotated[str | None, typer.Option("--since", help="Only from then on: 10m, 2h, 3d or an ISO time.")] = None
     until: Annotated[str | None, typer.Option("--until", help="Only until then, in the same form.")] = None
     regex: Annotated[str | None, typer.Option("--regex", help="Only lines that match it somewhere.")] = None
-    tail: Annotated[int | None, typer.Option("--tail", "-n", min=1, help="Only the last lines, at most this many.")] = (
-        None
-    )
+    tail: Annotated[
+        int | None,
+        typer.Option("--tail", "-n", min=1, max=1_000_000, help="Only the last lines, at most this many."),
+    ] = None
 
     @property
     def hide_lines(self) -> bool:

@@ -195,8 +195,11 @@ def read_regex(text: str, option: str) -> re.Pattern[str]:
     """
     try:
         return re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError) as error:
         raise OptionError(text, f"not a valid regular expression: {error}", option) from None
+    except RecursionError:
+        begin = f"{text[:40]}…"
+        raise OptionError(begin, "not a valid regular expression: its groups are nested too deeply", option) from None
 
 
 def _milliseconds(at: datetime) -> int:

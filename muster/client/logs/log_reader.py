@@ -8,6 +8,7 @@ minutes every minute or so. It recognises what it has seen by the events' ids.
 from __future__ import annotations
 
 import heapq
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -92,7 +93,7 @@ class LogReader:
         found: list[LogLine] = []
         while len(found) < count and until_ms >= first_ms:
             since_ms = max(first_ms, until_ms - width)
-            found = [*deque(self._lines_between(since_ms, until_ms), count - len(found)), *found]
+            found = [*deque(self._lines_between(since_ms, until_ms), min(count - len(found), sys.maxsize)), *found]
             until_ms, width = since_ms - 1, width * _SLICES_GROW
         if not found:
             self._complain()

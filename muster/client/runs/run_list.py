@@ -7,6 +7,7 @@ spec was refused, and one that an older version of Muster has settled; one that 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -90,7 +91,8 @@ class RunSummary(RunLine):
 
 def list_runs(cloud: Cloud, wanted: RunFilter, limit: int) -> list[RunSummary]:
     """At most `limit` of the runs that are wanted, the newest first."""
-    return list(islice(_summaries(cloud, wanted, limit), limit))
+    most = max(0, min(limit, sys.maxsize))
+    return list(islice(_summaries(cloud, wanted, most), most))
 
 
 def newest_names(cloud: Cloud, limit: int) -> list[str]:

@@ -96,6 +96,8 @@ def test_what_a_user_writes_wrongly_is_one_line_before_anything_is_called(muster
         (("list", "--state", "stopping"), "", "--state: found 'stopping'"),
         (("init", str(tmp_path / "file")), "", "/file cannot be written: file exists"),
         (("launch", "-", "--name", "two words"), GOOD, "  - name: found 'two words'; "),
+        (("list", "--limit", str(10**20), "--json"), "", "Invalid value for '--limit': "),
+        (("logs", "one", "--tail", str(10**20), "--json"), "", "Invalid value for '--tail'"),
         (("init", "-", "--from", "train"), "", "  - trainer: found 'train'; "),
     ):
         answer = muster(*arguments, stdin=stdin, AWS_ENDPOINT_URL=NOWHERE)
@@ -182,6 +184,24 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyte
         write_whole(tmp_path / "page.html", "second")
     assert str(FileTroubleError.of(refused.value)).startswith(f"The disk of {tmp_path}/page.html is full")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"page.html": "first"}
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_what_the_output_cannot_show_is_spelled_out(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    def shown(*arguments: str, stdin: str = "") -> str:
+        output = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        with monkeypatch.context() as shell:
+            shell.setattr(sys, "argv", ["muster", *arguments])
+            shell.setattr(sys, "stdin", io.StringIO(stdin))
+            shell.setattr(sys, "stdout", output)
+            with pytest.raises(SystemExit):
+                program.main()
+        output.flush()
+        return output.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+
+    assert "\\u2013" in shown("gpus")
+    error = json.loads(shown("plan", "-", "--json", stdin=f"{GOOD}caf\u00e9\U0001f600: 1\n"))["error"]
+    assert error["problems"][0]["field"] == "caf\u00e9\U0001f600"
 
 
 def test_silence_is_told_until_something_answers(capsys: pytest.CaptureFixture[str]) -> None:

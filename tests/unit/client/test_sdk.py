@@ -2,6 +2,7 @@
 
 import getpass
 import pickle
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -182,6 +183,14 @@ def test_a_run_without_a_plan_has_no_page_and_says_why(muster: Muster, cloud: Me
             show()
 
 
-def test_a_pattern_that_is_none_is_an_error_of_musters(muster: Muster) -> None:
-    with pytest.raises(MusterError, match=r"^regex: found '\('"):
-        muster.run("digits").logs(regex="(")
+@pytest.mark.parametrize("pattern", ["(", "a{99999999999}", "(" * 100_000 + ")" * 100_000])
+def test_a_pattern_that_is_none_is_an_error_of_musters(muster: Muster, pattern: str) -> None:
+    with pytest.raises(MusterError, match=r"^regex: found .*; not a valid regular expression: "):
+        muster.run("digits").logs(regex=pattern)
+
+
+@pytest.mark.parametrize("number", [sys.maxsize, 10**20])
+def test_a_number_beyond_what_there_can_be_means_all(muster: Muster, cloud: MemoryCloud, run: Run, number: int) -> None:
+    cloud.logs.write("muster-digits-r0-a1", "one", "two")
+    assert [item.run for item in muster.list(limit=number)] == ["digits"]
+    assert [line.message for line in run.logs(tail=number)] == ["one", "two"]
