@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import botocore.session
 import pydantic_core
+from botocore import exceptions as aws
 from botocore.config import Config
 from botocore.loaders import JSONFileLoader, Loader, create_loader
+
+from muster.client.client_errors import CredentialsError, os_reason
 
 if TYPE_CHECKING:
     import boto3
@@ -59,6 +63,67 @@ AnySession: TypeAlias = Union["LightSession", "boto3.Session"]
 """A session that Muster has opened, or one that its user has given."""
 
 
+class _Session(botocore.session.Session):
+    """botocore's session. If a profile's credentials cannot be had, the error names the profile."""
+
+    _named: Any = None
+
+    def get_credentials(self) -> Any:
+        """The credentials; None if there are none.
+
+        Raises:
+            CredentialsError: they cannot be had, now or when they are renewed.
+        """
+        with self._naming():
+            found = super().get_credentials()
+        if found is not None and found is not self._named:
+            renewed, self._named = found.get_frozen_credentials, found
+            found.get_frozen_credentials = self._naming()(renewed)  # type: ignore[method-assign]
+        return found
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except aws.BotoCoreError as error:
+            whose, is_program = self._origin()
+            # Other providers name what they have asked.
+            if not is_program or not isinstance(error, aws.CredentialRetrievalError):
+                raise
+            message = f"{whose} {_failure(error)}"
+            raise CredentialsError(message) from error
+        except (OSError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+            message = f"{self._origin()[0]} {_failure(error)}"
+            raise CredentialsError(message) from error
+
+    def _origin(self) -> tuple[str, bool]:
+        """Where the credentials are from, and whether that is a program: the profile's, or that of its source."""
+        profiles, name = self.full_config.get("profiles", {}), self.profile or "default"
+        source, seen = name, set[str]()
+        while source in profiles and source not in seen:
+            if "credential_process" in profiles[source]:
+                return f"the credential_process of the profile {source}", True
+            seen.add(source)
+            source = profiles[source].get("source_profile")
+        return f"the profile {name}", False
+
+
+def _failure(error: Exception) -> str:
+    """What went wrong, as the end of a sentence of one line."""
+    match error:
+        case aws.CredentialRetrievalError():
+            said = " ".join(str(dict(error.kwargs).get("error_msg", "")).split())
+            return f"failed: {said}" if said else "failed and did not say why"
+        case OSError():
+            name = "" if error.filename is None else f"{error.filename}: "
+            return f"cannot be used: {name}{os_reason(error)}"
+        case ValueError():
+            return f"gives no credentials that can be read: {error}"
+        case RuntimeError():
+            return f"cannot be used: {error}"
+    return "gives no credentials that can be read"
+
+
 class LightSession:
     """What a `boto3.Session` of this profile and region does; one that is left out is chosen as the AWS CLI chooses it.
 
@@ -67,7 +132,7 @@ class LightSession:
     """
 
     def __init__(self, profile: str | None, region: str | None) -> None:
-        self._session = botocore.session.Session(profile=profile)
+        self._session = _Session(profile=profile)
         models = ServiceModels(self._session.get_config_variable("data_path"))
         self._session.register_component("data_loader", models)
         # None where none is configured, which the types of boto3 leave out, too.
@@ -77,7 +142,11 @@ class LightSession:
         self._session.get_scoped_config()
 
     def client(self, service_name: str, region_name: str | None = None, config: Config | None = None) -> Any:
-        """A new client of the service."""
+        """A new client of the service.
+
+        Raises:
+            CredentialsError: there are credentials, and they cannot be had.
+        """
         return self._session.create_client(service_name, region_name=region_name or self.region_name, config=config)
 
     def get_partition_for_region(self, region_name: str) -> str:

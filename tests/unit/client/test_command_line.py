@@ -88,6 +88,42 @@ def test_trouble_on_the_way_to_the_cloud_is_one_line(muster: Muster) -> None:
         assert (answer.error.startswith("muster: "), answer.error.count("\n")) == (True, 1), answer.error
 
 
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("/nowhere/tool --for me", "cannot be used: /nowhere/tool: no such file or directory"),
+        ("/", "cannot be used: /: permission denied"),
+        ("false", "failed and did not say why"),
+        ("sh -c 'echo log in >&2; echo first >&2; exit 3'", "failed: log in first"),
+        ("sh -c 'exit", "gives no credentials that can be read: No closing quotation"),
+        ("echo nonsense", "gives no credentials that can be read: Expecting value: line 1 column 1 (char 0)"),
+        ("echo []", "gives no credentials that can be read. "),
+        ("printf '\\377'", "gives no credentials that can be read: 'utf-8' codec"),
+        ("""echo '{"Version": 2}'""", "failed: Unsupported version '2'"),
+        (
+            """echo '{"Version": 1, "AccessKeyId": "a", "SecretAccessKey": "b", "Expiration": "2020-01-01T00:00Z"}'""",
+            "cannot be used: Credentials were refreshed, but the refreshed credentials are still expired",
+        ),
+    ],
+)
+def test_a_program_that_gives_no_credentials_is_named_with_its_profile(
+    muster: Muster, tmp_path: Path, program: str, message: str
+) -> None:
+    (tmp_path / "config").write_text(
+        f"[profile own]\ncredential_process = {program}\n"
+        "[profile role]\nrole_arn = arn:aws:iam::123456789012:role/a\nsource_profile = own\n"
+    )
+    for profile in ("own", "role"):
+        answer = muster(
+            *("status", "digits", "--profile", profile),
+            AWS_CONFIG_FILE=str(tmp_path / "config"),
+            AWS_ENDPOINT_URL=NOWHERE,
+        )
+        begin = "muster: No usable AWS credentials: the credential_process of the profile own "
+        assert (answer.code, answer.error.startswith(begin + message)) == (3, True), answer.error
+        assert answer.error.count("\n") == 1
+
+
 def test_what_a_user_writes_wrongly_is_one_line_before_anything_is_called(muster: Muster, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for arguments, stdin, message in (
