@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from muster.contract import timestamps
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.spec.run_limits import Timer
@@ -211,6 +213,45 @@ def test_requests_that_come_twice_or_meet_are_carried_out_once_each(run: Elastic
     assert len({detail["id"] for detail in harness.cloud.events.of("Run Scaled")}) == 2
     assert run.scale(3, "c") == "as many as were wanted"
     assert run.jobs == ["r0-a1", "r1-a1", "r2-a1"]
+
+
+def test_a_request_that_comes_again_after_a_newer_one_undoes_nothing(run: ElasticRun) -> None:
+    """One that was carried out, one that changed nothing, and one that was refused, all in the same second."""
+    again = {"down": (1, "scaled"), "same": (1, "as many as were wanted"), "refused": (9, "refused: replicas: found 9")}
+    run.train()
+    for by, (replicas, answer) in again.items():
+        assert run.scale(replicas, by).startswith(answer)
+    assert run.scale(4, "up") == "scaled"
+    run.train()
+    for by, (replicas, answer) in again.items():
+        assert run.scale(replicas, by).startswith(answer)
+    assert (run.seats.wanted, run.seats.revision, len(run.harness.cloud.training.names("InProgress"))) == (4, 3, 3)
+
+
+def test_a_request_that_was_refused_is_not_carried_out_later(harness: ControlHarness) -> None:
+    """Its second copy comes when what stood against it is gone."""
+    types = {"instance_type": "ml.c5.xlarge", "usd_per_hour": {"ml.c5.xlarge": 4}}
+    run = ElasticRun(harness, elastic={"budget_usd_per_hour": 8}, **types)
+    refused = "refused: elastic.budget_usd_per_hour pays for no more than the 2 replicas that are wanted"
+    assert (run.scale(4, "up"), run.scale(1), run.scale(4, "up")) == (refused, "scaled", refused)
+    assert run.seats.wanted == 1
+
+
+def test_a_request_that_comes_later_than_a_newer_one_is_refused(run: ElasticRun) -> None:
+    now = run.harness.cloud.clock.now().replace(microsecond=0)
+
+    def at(seconds: int) -> str:
+        return f"{now + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+
+    newest = timestamps.text(now - timedelta(seconds=5))
+    late = f"refused: a newer request, made at {newest}, was answered first: 2 are wanted"
+    assert run.scale(2, "same", at(-5)) == "as many as were wanted"
+    assert (run.scale(4, "late", at(-6)), run.seats.wanted) == (late, 2)
+    # EventBridge's times have whole seconds. What is refused is not newer, nor is a time that is still to come.
+    assert run.scale(9, "refused", at(0)).startswith("refused: replicas: found 9")
+    assert (run.scale(3, "same second", at(-5)), run.scale(4, "far ahead", at(10**6))) == ("scaled", "scaled")
+    assert (run.scale(3, "now", at(0)), run.seats.wanted) == ("scaled", 3)
+    assert {detail["by"] for detail in run.harness.cloud.events.of("Scale Refused")} == {"late", "refused"}
 
 
 def test_a_late_call_that_closes_a_seat_stops_no_later_attempt(run: ElasticRun) -> None:

@@ -57,13 +57,13 @@ class ElasticRun:
                     self.attempts[rank] = state["attempt"]
                     self.arm(rank)
 
-    def scale(self, replicas: int, by: str | None = None) -> str:
+    def scale(self, replicas: int, by: str | None = None, time: str | None = None) -> str:
         """Ask for so many replicas, and let what follows happen."""
-        return self.asked(replicas, by, go_on=True)
+        return self.asked(replicas, by, time, go_on=True)
 
-    def asked(self, replicas: int, by: str | None = None, *, go_on: bool = False) -> str:
-        """Ask for so many replicas, and let nothing that follows happen."""
-        request = ScaleRequest(run=self.name, replicas=replicas, by=by or f"request {next(self._asked)}")
+    def asked(self, replicas: int, by: str | None = None, time: str | None = None, *, go_on: bool = False) -> str:
+        """Ask for so many replicas, at this time as EventBridge says, and let nothing that follows happen."""
+        request = ScaleRequest(run=self.name, replicas=replicas, by=by or f"request {next(self._asked)}", time=time)
         answer = scale(self.harness.plane, request, PER_SECOND, budget())
         if go_on:
             self.go_on()

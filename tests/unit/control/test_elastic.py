@@ -1,6 +1,7 @@
 """Elastic runs: replicas join and leave while the others train, and seats without capacity wait."""
 
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -128,6 +129,9 @@ def test_a_run_is_scaled_by_events_and_by_its_own_schedule(
     harness.cloud.clock.advance(61)
     [fired] = harness.cloud.scheduler.fired
     assert call(json.loads(fired.input)) == {"scale": "scaled"}
-    event = {"id": "e-1", "detail-type": "Scale Requested", "detail": {"run": RUN, "replicas": 4}}
+    now, event = harness.cloud.clock.now(), {"detail-type": "Scale Requested", "detail": {"run": RUN, "replicas": 4}}
+    late = {**event, "id": "e-0", "time": f"{now - timedelta(seconds=30):%Y-%m-%dT%H:%M:%SZ}"}
+    assert call(late) == {"scale": "refused"}, "the step of the schedule is newer"
+    event = {**event, "id": "e-1", "time": f"{now:%Y-%m-%dT%H:%M:%SZ}"}
     assert [call(event), call(event)] == [{"scale": "scaled"}] * 2
     assert [detail["by"] for detail in harness.cloud.events.of("Run Scaled")] == ["schedule-0", "e-1", "e-1"]

@@ -21,6 +21,7 @@ from muster.contract.training.ranks import ranks_in, show_ranks
 
 SCALINGS_KEPT = 50
 REFUSALS_KEPT = 10
+UNCHANGED_KEPT = 50
 
 
 def seats_key(run: str) -> str:
@@ -72,6 +73,13 @@ class Seats(StoredDocument):
     open: str = Field(description="the open ranks, such as `0-7`")
     scalings: tuple[Scaling, ...] = Field(default=(), description="the last changes, oldest first")
     refusals: tuple[Refusal, ...] = Field(default=(), description="the last requests that were refused, oldest first")
+    unchanged: tuple[str, ...] = Field(
+        default=(), description="who asked for as many as were wanted: the last requests that changed nothing"
+    )
+    asked_at: Timestamp | None = Field(
+        default=None,
+        description="when the newest request was made that was not refused; none before it. Older ones come too late",
+    )
     ended: str | None = Field(default=None, description="why no seat is opened any more; none while seats may be")
 
     @classmethod
@@ -98,6 +106,14 @@ class Seats(StoredDocument):
         """These seats, with the answer to a request that has changed nothing."""
         others = [one for one in self.refusals if one.by != refusal.by]
         return self.model_copy(update={"refusals": (*others, refusal)[-REFUSALS_KEPT:]})
+
+    def kept(self, by: str) -> Self:
+        """These seats, after a request for as many as are wanted."""
+        return self.model_copy(update={"unchanged": (*self.unchanged, by)[-UNCHANGED_KEPT:]})
+
+    def asked(self, at: Timestamp) -> Self:
+        """These seats, after a request that was made at `at` and was not refused."""
+        return self.model_copy(update={"asked_at": max(at, self.asked_at or at)})
 
     def scaled(self, scaling: Scaling) -> Self:
         """These seats after `scaling`."""

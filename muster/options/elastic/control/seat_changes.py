@@ -1,7 +1,8 @@
 """Scale: a run gets another number of replicas.
 
 The seats are changed first, by compare-and-swap. What follows from them can be done again, and twice: workflows of open
-seats that wait go on, and jobs of closed seats are stopped. A repeated request does only that.
+seats that wait go on, and jobs of closed seats are stopped. A repeated request does only that, or is refused again, and
+one that comes later than a newer one is refused: EventBridge and Lambda may deliver late, twice and in another order.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
+from muster.contract import timestamps
 from muster.contract.errors import MusterError
 from muster.contract.names import REPLICAS_MAX
 from muster.contract.run.record import Record
 from muster.contract.run.run_events import TEXT_MAX, RunScaled, ScaleRefused, ScaleRequested
 from muster.contract.spec.elastic import Elastic, scale_problems
+from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import show_ranks
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.control_plane import ControlPlane
@@ -34,6 +37,8 @@ class ScaleRequest(RunRequest):
 
     replicas: Annotated[int, Field(ge=1, le=REPLICAS_MAX)]
     by: Annotated[str, Field(min_length=1, max_length=256)]
+    time: str | None = None
+    """When it was made, as EventBridge says, in whole seconds; of a schedule, when it is due. None: it is not known."""
 
     @classmethod
     def of(cls, event: Mapping[str, object]) -> Self:
@@ -41,7 +46,15 @@ class ScaleRequest(RunRequest):
         if "detail" not in event:
             return cls.model_validate(event)
         detail = ScaleRequested.model_validate(event["detail"])
-        return cls.model_validate({"run": detail.run, "replicas": detail.replicas, "by": event.get("id")})
+        known = {"by": event.get("id"), "time": event.get("time")}
+        return cls.model_validate({"run": detail.run, "replicas": detail.replicas, **known})
+
+    @property
+    def made_at(self) -> Timestamp:
+        """The second in which it was made: none that is still to come, whatever its sender says."""
+        now = clock.utc_now()
+        made = now if self.time is None else min(timestamps.parse(self.time), now)
+        return timestamps.text(made.replace(microsecond=0))
 
 
 class ScaleRefusedError(MusterError):
@@ -107,8 +120,8 @@ def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling |
         ScaleRefusedError: nothing was changed.
     """
     spec, elastic, found = run.plan.spec, elastic_of(run.plan.spec), seats_of(run)
-    if (known := _of_request(found, request)) is not None:
-        return known
+    if _was_answered(found, request):
+        return _of_request(found, request)
     _check(run, elastic, request)
     lost = lost_ranks(run)
     ranks = found.open_ranks - lost
@@ -120,8 +133,11 @@ def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling |
         if seats.ended is not None:
             message = f"the run ends: {seats.ended}"
             raise ScaleRefusedError(message)
-        if _of_request(seats, request) is not None:
+        if _was_answered(seats, request):
             return seats
+        if request.time is not None and request.made_at < (seats.asked_at or ""):
+            message = f"a newer request, made at {seats.asked_at}, was answered first: {seats.wanted:,} are wanted"
+            raise ScaleRefusedError(message)
         ranks = seats.open_ranks - lost
         # What was opened since the records were read does not train.
         there = [(rank, records.get(rank)) for rank in ranks]
@@ -132,8 +148,9 @@ def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling |
             message = f"elastic.budget_usd_per_hour pays for no more than the {len(ranks):,} replicas that are wanted"
             raise ScaleRefusedError(message)
         replicas = request.replicas if up == missing else len(ranks) + len(up)
+        seats = seats.asked(request.made_at)
         if not up and not down and replicas == seats.wanted:
-            return seats
+            return seats.kept(request.by)
         return seats.scaled(
             Scaling(
                 at=clock.now(),
@@ -156,6 +173,18 @@ def _check(run: ActiveRun, elastic: Elastic, request: ScaleRequest) -> None:
     if run.is_stopping or run.documents.result() is not None:
         message = "the run has ended, or is being stopped"
         raise ScaleRefusedError(message)
+
+
+def _was_answered(seats: Seats, request: ScaleRequest) -> bool:
+    """Whether an earlier call has carried out a request, or has found nothing to change.
+
+    Raises:
+        ScaleRefusedError: it has refused it.
+    """
+    refusal = next((one for one in seats.refusals if one.by == request.by), None)
+    if refusal is not None:
+        raise ScaleRefusedError(refusal.reason)
+    return request.by in seats.unchanged or _of_request(seats, request) is not None
 
 
 def _of_request(seats: Seats, request: ScaleRequest) -> Scaling | None:

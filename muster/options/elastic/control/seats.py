@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from muster.contract import timestamps
 from muster.control.seat_keeper import SeatKeeper
 from muster.options.elastic.contract.seats import Seats, seats_key
 
@@ -33,7 +35,8 @@ class ElasticSeats(SeatKeeper):
         """One timer for each step of `elastic.scale`."""
         for number, step in enumerate(() if plan.spec.elastic is None else plan.spec.elastic.scale):
             name, by = f"{plan.run}-scale-{number}", f"schedule-{number}"
-            timers.call(name, step.after_seconds, function_arn, run=plan.run, replicas=step.replicas, by=by)
+            due = timestamps.text(timestamps.parse(plan.created_at) + timedelta(seconds=step.after_seconds))
+            timers.call(name, step.after_seconds, function_arn, run=plan.run, replicas=step.replicas, by=by, time=due)
 
     def hold(
         self, plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest, record: Record | None
