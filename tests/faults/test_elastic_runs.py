@@ -254,6 +254,22 @@ def test_a_request_that_comes_later_than_a_newer_one_is_refused(run: ElasticRun)
     assert {detail["by"] for detail in run.harness.cloud.events.of("Scale Refused")} == {"late", "refused"}
 
 
+def test_of_two_requests_that_meet_the_second_closes_what_the_first_has_opened(harness: ControlHarness) -> None:
+    """It found as many open as it asks for, and then the other one opens more."""
+    run = ElasticRun(harness, replicas={"min": 1, "start": 4, "max": 4})
+    for rank in (0, 3):
+        harness.cloud.training.train(harness.job(rank))
+    run.go_on()
+    run.scale(2)
+    run.stopped()
+    assert run.jobs == ["r0-a1", "r3-a1"]
+    meets = Fault("ListObjectsV2", action=lambda: run.asked(4), when=lambda call: "lost" in call.parameters["Prefix"])
+    harness.cloud.calls.inject(meets)
+    assert (run.scale(2), meets.fired) == ("scaled", True)
+    run.stopped()
+    assert run.jobs == ["r0-a1", "r3-a1"]
+
+
 def test_a_late_call_that_closes_a_seat_stops_no_later_attempt(run: ElasticRun) -> None:
     """Scale has marked the record when another call stops the job, and the seat is opened and launched again."""
     run.train()

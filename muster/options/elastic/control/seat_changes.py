@@ -124,9 +124,8 @@ def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling |
         return _of_request(found, request)
     _check(run, elastic, request)
     lost = lost_ranks(run)
-    ranks = found.open_ranks - lost
     has_budget = elastic.budget_usd_per_hour is not None
-    records = _records(run, ranks) if has_budget or len(ranks) > request.replicas else {}
+    records: dict[int, Record | None] = {}
 
     def change(before: Seats | None) -> Seats:
         seats = before or first_seats(run)
@@ -139,7 +138,9 @@ def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling |
             message = f"a newer request, made at {seats.asked_at}, was answered first: {seats.wanted:,} are wanted"
             raise ScaleRefusedError(message)
         ranks = seats.open_ranks - lost
-        # What was opened since the records were read does not train.
+        if has_budget or len(ranks) > request.replicas:
+            # Here, because another request may have opened more ranks meanwhile. It only reads.
+            records.update(_records(run, ranks - records.keys()))
         there = [(rank, records.get(rank)) for rank in ranks]
         down = leavers(spec, there, len(ranks) - request.replicas)
         missing = opened(seats, spec.replicas, request.replicas, lost)
@@ -192,9 +193,8 @@ def _of_request(seats: Seats, request: ScaleRequest) -> Scaling | None:
     return next((one for one in seats.scalings if one.by == request.by), None)
 
 
-def _records(run: ActiveRun, ranks: Collection[int]) -> dict[int, Record]:
-    read = in_parallel(lambda rank: (rank, run.documents.record(rank).record), sorted(ranks))
-    return {rank: record for rank, record in read if record is not None}
+def _records(run: ActiveRun, ranks: Collection[int]) -> dict[int, Record | None]:
+    return dict(in_parallel(lambda rank: (rank, run.documents.record(rank).record), sorted(ranks)))
 
 
 def _follow(plane: ControlPlane, run: ActiveRun, budget: TimeBudget) -> None:
