@@ -115,7 +115,8 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
     if spent >= budget.max_reruns or current.attempt >= ATTEMPT_MAX:
         allowed = f"{budget.max_reruns} rerun{'s' if budget.max_reruns != 1 else ''}"
         name = f"its retry budget for {failure_class}" if rule is None else "watch.max_restarts"
-        return _lost(rank, current, f"{name} ({allowed}) is used up")
+        why = f"{name} ({allowed}) is used up"
+        return _lost(rank, current, why if current.attempt < ATTEMPT_MAX else f"it has had all {ATTEMPT_MAX} attempts")
     if facts.ceiling is not None:
         return _lost(rank, current, facts.ceiling)
     return rerun(attempts, types, budget.delay(spent // types))

@@ -5,11 +5,15 @@ from datetime import timedelta
 
 import pytest
 
+from muster.contract import timestamps
+from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.names import ATTEMPT_MAX
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, Verdict
+from muster.contract.spec.run_limits import RUN_MAX_SECONDS
 from muster.contract.spec.spec_reader import parse_spec
-from muster.options.elastic.control.decisions import leavers, paid_seats
+from muster.options.elastic.control.decisions import leavers, paid_seats, parked_after
 from muster.options.elastic.control.seat_changes import ScaleRequest, scale
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.control_steps import finished, found
@@ -81,6 +85,28 @@ def test_the_fewest_replicas_are_opened_whatever_they_cost() -> None:
     )
     # Two of three were lost.
     assert paid_seats(spec, [(0, None)], [3, 4, 5]) == [3, 4]
+
+
+@pytest.mark.parametrize(("retry_seconds", "types"), [(60, 1), (60, 5), (1_800, 1), (86_400, 1)])
+def test_a_seat_without_capacity_can_look_for_as_long_as_a_run_lasts(retry_seconds: int, types: int) -> None:
+    """Every look is an attempt, of which there are few. Each ends at once."""
+    kinds = [f"ml.c5.{size}" for size in ("large", "xlarge", "2xlarge", "4xlarge", "9xlarge")][:types]
+    section = {"park_after_seconds": 0, "retry_parked_seconds": retry_seconds}
+    fields = {"replicas": RANGE, "elastic": section, "reruns": {"capacity": {"max_reruns": 0}}}
+    spec = parse_spec({**SPEC, **fields, "instance_type": kinds[0], "fallback_instance_types": kinds[1:]})
+    began = now = timestamps.parse("2026-01-01T00:00:00Z")
+    attempts: list[Attempt] = []
+    waits = []
+    while (now - began).total_seconds() < RUN_MAX_SECONDS and len(attempts) < ATTEMPT_MAX:
+        number = len(attempts) + 1
+        ended = {"ended_at": timestamps.text(now), "failure_class": FailureClass.CAPACITY}
+        attempts.append(Attempt(attempt=number, job=f"muster-one-r0-a{number}", **ended))
+        decision = found(parked_after(spec, attempts, timestamps.text(now)))
+        now += timedelta(seconds=decision.delay_seconds)
+        if decision.parked:
+            waits.append(decision.delay_seconds)
+    assert len(attempts) < ATTEMPT_MAX - 50, "it can still be rerun when it has found an instance"
+    assert all(retry_seconds <= wait <= retry_seconds * 1.25 for wait in waits[: ATTEMPT_MAX // 2 // types])
 
 
 def test_who_leaves_first() -> None:

@@ -53,7 +53,8 @@ def test_what_follows_from_the_classes_of_all_ends() -> None:
         (history(SPOT), ceiling, lost(1, "the ceiling")),
         (history(USER_CODE), FACTS, lost(1, f"{budget} user-code (0 reruns) is used up")),
         (history(SPOT, SPOT, SPOT), FACTS, lost(3, f"{budget} spot (2 reruns) is used up")),
-        (history(SPOT, first=ATTEMPT_MAX), FACTS, lost(ATTEMPT_MAX, f"{budget} spot (2 reruns) is used up")),
+        (history(SPOT, first=ATTEMPT_MAX), FACTS, lost(ATTEMPT_MAX, "it has had all 999 attempts")),
+        (history(*[SPOT] * ATTEMPT_MAX), FACTS, lost(ATTEMPT_MAX, "it has had all 999 attempts")),
     ):
         assert judge(0, ends, facts) == expected, (ends, facts)
     # Each class has a budget of its own.

@@ -10,9 +10,12 @@ from math import ceil
 
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
+from muster.contract.names import ATTEMPT_MAX
 from muster.contract.run.attempt import Attempt, shortages
 from muster.contract.run.record import Decision, Next, Record
 from muster.contract.run.run_cost import paid_for, seat_usd_per_hour
+from muster.contract.spec.elastic import Elastic
+from muster.contract.spec.run_limits import RUN_MAX_SECONDS
 from muster.contract.spec.spec import Spec
 from muster.contract.timestamps import Timestamp
 from muster.control.rerun_decision import jittered, rerun
@@ -21,6 +24,8 @@ from muster.options.elastic.contract.seats import Seats
 _TRAINS = {"Training", "Uploading"}
 _SHORT_SECONDS = 60
 """A rest of a wait that the workflow waits out by itself: so functions whose clocks differ agree in the end."""
+
+_LOOKS_PER_DOUBLING = 25
 
 
 @dataclass(frozen=True)
@@ -75,9 +80,19 @@ def parked_after(spec: Spec, attempts: Sequence[Attempt], now: Timestamp) -> Dec
     may_wait = timestamps.seconds_between(since, now) <= elastic.park_after_seconds and tried < budget.max_reruns
     if may_wait or shortages(attempts) % types:
         return rerun(attempts, types, budget.delay(tried))
-    delay = jittered(elastic.retry_parked_seconds, current.job)
+    delay = jittered(_look_seconds(elastic, current.attempt), current.job)
     reason = f"no {current.failure_class} since {since}: {current.reason}"
     return Decision(next=Next.RERUN, attempt=following, parked=True, delay_seconds=delay, reason=reason)
+
+
+def _look_seconds(elastic: Elastic, attempt: int) -> int:
+    """How long a seat without capacity is parked after `attempt`.
+
+    A look is an attempt, of which a replica has ATTEMPT_MAX. With the second half of them the wait doubles again and
+    again, so that they last for the longest run, and some are left for reruns.
+    """
+    doublings = max(0, attempt - ATTEMPT_MAX // 2) // _LOOKS_PER_DOUBLING
+    return int(min(elastic.retry_parked_seconds * 2**doublings, RUN_MAX_SECONDS))
 
 
 def paid_seats(spec: Spec, records: Sequence[tuple[int, Record | None]], up: Sequence[int]) -> list[int]:
