@@ -58,6 +58,8 @@ def decide_end(record: Record | None, ended: Attempt, facts: Facts) -> Record | 
         current = current.model_copy(update={"failure_class": FailureClass.STOPPED_BY_MUSTER})
     attempts = (*record.attempts[:-1], current)
     decision = _of_seat(attempts, facts) or judge(record.rank, attempts, facts)
+    if decision.parked:
+        attempts = (*attempts[:-1], current.model_copy(update={"parked": True}))
     decision = decision.model_copy(update={"decided_at": facts.now})
     return record.model_copy(update={"attempts": attempts, "decision": decision})
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import WAITING_FOR_QUOTA
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
@@ -124,9 +123,9 @@ def _newest(replicas: Sequence[ReplicaView]) -> list[Attempt]:
 
 
 def rerun_causes(replicas: Sequence[ReplicaView]) -> Counter[str]:
-    """The failure classes that were followed by a rerun, and how often. To be parked is no failure."""
-    ended = (attempt.failure_class for replica in replicas for attempt in replica.attempts[:-1])
-    return Counter(str(one or "unknown") for one in ended if one is not FailureClass.STOPPED_BY_MUSTER)
+    """The failure classes that were followed by a rerun, and how often. What follows after it was parked is none."""
+    ended = (attempt for replica in replicas for attempt in replica.attempts[:-1])
+    return Counter(str(one.failure_class or "unknown") for one in ended if not one.was_parked)
 
 
 def facts(run: PageInput, replicas: Sequence[ReplicaView]) -> Iterator[Fact]:

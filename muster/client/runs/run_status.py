@@ -298,7 +298,10 @@ def run_status(seen: Observation) -> RunStatus:
         stalled=speed.stalled,
         ends_at=speed.ends_at,
         excluded=seen.progress.excluded,
-        reruns=sum(max(replica.attempt - 1 - parkings(attempts.get(replica.rank, ())), 0) for replica in replicas),
+        reruns=sum(
+            max(replica.attempt - 1 - _parkings(seen, replica.rank, attempts.get(replica.rank, ())), 0)
+            for replica in replicas
+        ),
         parent=execution.parent,
         recipe=seen.result.recipe if seen.result else execution.recipe,
         continued_by=seen.continued_by,
@@ -339,6 +342,12 @@ def _replicas(
         trains = state is not RunState.RUNNING or replica.state_in(state) is ReplicaState.RUNNING
         rate = rates[rank] if trains and rank < len(rates) else None
         yield replica.model_copy(update={"samples_per_second": rate})
+
+
+def _parkings(seen: Observation, rank: int, attempts: Sequence[Attempt]) -> int:
+    """How often a replica was parked until its next attempt. An entry has only the latest attempts."""
+    entry = seen.entries.get(rank)
+    return max(parkings(attempts), 0 if entry is None else entry.parkings)
 
 
 def _place(attempts: Sequence[Attempt], asked: str | None) -> dict[str, Any]:

@@ -60,6 +60,9 @@ class Attempt(StoredPart):
         default=None, description="what the spec has asked SageMaker for; none where nothing, or it is not known"
     )
     cluster: ClusterJob | None = Field(default=None, description="of a job on a cluster; none for a training job")
+    parked: bool = Field(
+        default=False, description="of an elastic run: whether the replica was parked after it, which is no rerun"
+    )
     where: Where | None = Field(default=None, description="of a run with `places`; none: the stack's own region")
     last_lines: tuple[str, ...] = Field(
         default=(), description="the last lines of its log, for some of the attempts that failed"
@@ -79,6 +82,11 @@ class Attempt(StoredPart):
     def is_shortage(self) -> bool:
         """Whether it ended because there was no capacity or no quota for its instance type."""
         return self.failure_class in _SHORTAGES
+
+    @property
+    def was_parked(self) -> bool:
+        """Whether its replica was parked after it. Older versions of Muster say so only by the class."""
+        return self.parked or self.failure_class is FailureClass.STOPPED_BY_MUSTER
 
     def ended(self, end: JobEnd, at: str, *, stopping: bool = False) -> Self:
         """This attempt after `end`, which SageMaker reported at `at`; `stopping`: its run was being stopped."""
@@ -124,8 +132,8 @@ def shortages(attempts: Sequence[Attempt]) -> int:
 
 
 def parkings(attempts: Sequence[Attempt]) -> int:
-    """How many of `attempts` were parked and followed by another one, which is no rerun: nothing has failed."""
-    return sum(attempt.failure_class is FailureClass.STOPPED_BY_MUSTER for attempt in attempts[:-1])
+    """After how many of `attempts` the replica was parked until the next one, which is no rerun."""
+    return sum(attempt.was_parked for attempt in attempts[:-1])
 
 
 def requested_type(spec: Spec, before: Sequence[Attempt]) -> str | None:

@@ -12,7 +12,7 @@ from typing import Self
 from pydantic import Field
 
 from muster.contract.document import StoredDocument, StoredPart
-from muster.contract.run.attempt import Attempt
+from muster.contract.run.attempt import Attempt, parkings
 from muster.contract.run.record import Decision, Record
 
 # A replica's entry must stay small: a shard is written again whenever one of its replicas changes.
@@ -30,6 +30,9 @@ class ReplicaEntry(StoredPart):
     attempts: tuple[Attempt, ...] = Field(
         min_length=1, description="the latest ones; of a long history the first and the last steps"
     )
+    parkings: int = Field(
+        default=0, ge=0, description="after how many of all its attempts it was parked until the next one"
+    )
     decision: Decision | None = Field(default=None, description="what follows the end of the latest attempt")
 
     @classmethod
@@ -41,6 +44,7 @@ class ReplicaEntry(StoredPart):
             attempts=tuple(
                 _shortened(attempt, is_last=attempt is record.current) for attempt in record.attempts[-ATTEMPTS_KEPT:]
             ),
+            parkings=parkings(record.attempts),
             decision=record.decision,
         )
 

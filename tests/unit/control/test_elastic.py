@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from muster.client.runs.observer import Observer
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.names import ATTEMPT_MAX
@@ -13,12 +14,14 @@ from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.spec.run_limits import RUN_MAX_SECONDS
 from muster.contract.spec.spec_reader import parse_spec
+from muster.control.ended_runs import ended_run
 from muster.options.elastic.control.decisions import leavers, paid_seats, parked_after
 from muster.options.elastic.control.seat_changes import ScaleRequest, scale
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.control_steps import finished, found
 from tests.support.elastic_runs import PER_SECOND, RANGE, ElasticRun
 from tests.support.handlers import loader
+from tests.support.memory_client import client_of
 
 
 def test_a_run_is_scaled_up_and_down_and_ends(harness: ControlHarness) -> None:
@@ -107,6 +110,31 @@ def test_a_seat_without_capacity_can_look_for_as_long_as_a_run_lasts(retry_secon
             waits.append(decision.delay_seconds)
     assert len(attempts) < ATTEMPT_MAX - 50, "it can still be rerun when it has found an instance"
     assert all(retry_seconds <= wait <= retry_seconds * 1.25 for wait in waits[: ATTEMPT_MAX // 2 // types])
+
+
+def test_a_look_for_capacity_is_no_rerun(harness: ControlHarness) -> None:
+    """A rerun by its budget, then looks, more than an entry has attempts; both again, after it has trained."""
+    harness.executions.start(RUN, "{}")
+    capacity = {"max_reruns": 1, "delay_seconds": 1}
+    run = ElasticRun(harness, elastic={"park_after_seconds": 60}, reruns={"capacity": capacity})
+    run.train()
+    for looks in (12, 2):
+        for _ in range(looks):
+            run.fail(1)
+            if not run.jobs[1:]:
+                harness.cloud.clock.advance(run.states[1]["rearm_seconds"])
+                run.arm(1)
+        run.train()
+        run.fail(1, "InternalServerError: gone")
+    status = Observer(client_of(harness.cloud), RUN).look()
+    run.complete(0)
+    run.complete(1)
+    result = finished(harness).result
+    counts = {name: harness.emitted().count(name) for name in ("Replica Rerun", "Replica Parked")}
+    assert counts == {"Replica Rerun": 4, "Replica Parked": 12}
+    assert (result.reruns, status.reruns, len(result.replicas[1].attempts)) == (4, 4, 17)
+    reruns = {one.failure_class: one.reruns for one in ended_run(run.run.plan, result, None).failures}
+    assert reruns == {"capacity": 2, "infrastructure": 2}
 
 
 def test_who_leaves_first() -> None:
