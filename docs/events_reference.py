@@ -9,6 +9,7 @@ from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run import run_events
 from muster.contract.run.run_events import Event, RunRequested
 from muster.contract.timestamps import Timestamp
@@ -41,7 +42,13 @@ be added, but no field is renamed, removed or given another type. Ignore fields 
 ```
 """
 
-_WORDS: dict[object, str] = {str: "text", int: "whole number", Timestamp: "time"}
+_WORDS: dict[object, str] = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    Timestamp: "time",
+    FailureClass: "a class of [failures.md](failures.md)",
+}
 
 
 def events_reference() -> str:
@@ -82,8 +89,4 @@ def _type(annotation: object) -> str:
         return _type(arguments[0])
     if origin is tuple:
         return f"list of {_type(arguments[0])}"
-    if annotation in _WORDS:
-        return _WORDS[annotation]
-    if isinstance(annotation, type):
-        return "a class of [failures.md](failures.md)"
-    return "mapping"
+    return _WORDS.get(annotation, "mapping")

@@ -11,7 +11,7 @@ from muster.contract.run.plan import Place, Plan
 from muster.contract.run.record import Decision, Next
 from muster.contract.run.seat_states import SeatRecord
 from muster.contract.run.time_use import Activity, RoundTimes, spent_on, time_use
-from muster.contract.spec.elastic import SeatLimits
+from muster.contract.spec.elastic import SCHEDULED, SeatLimits
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
 from muster.options.elastic.contract.seat_states import seats_view
@@ -49,7 +49,11 @@ def at(seconds: float) -> Timestamp:
 
 def seats() -> Seats:
     """The seats as the control plane has written them."""
-    changes = (1_200, 10, "4-9", "", "3f0c1d6e"), (3_000, 5, "", "5-9", "schedule"), (4_200, 8, "5-7", "", "9a77b2c4")
+    changes = (
+        (1_200, 10, "4-9", "", "3f0c1d6e"),
+        (3_000, 5, "", "5-9", f"{SCHEDULED}0"),
+        (4_200, 8, "5-7", "", "9a77b2c4"),
+    )
     found = Seats.first(RUN, 4)
     for revision, (seconds, replicas, opened, closed, by) in enumerate(changes, start=2):
         more: dict[str, Any] = {"revision": revision, "before": found.wanted, "per_second": 10}

@@ -23,6 +23,7 @@ from muster.contract.run.record import Decision, Next
 from muster.contract.run.result import Result
 from muster.contract.run.run_cost import saving
 from muster.contract.run.seat_states import SeatChange, SeatsView
+from muster.contract.spec.elastic import SCHEDULED
 from muster.contract.timestamps import Timestamp
 from muster.report.seat_words import change_text
 
@@ -128,7 +129,7 @@ def _of_round(number: int, at: datetime) -> EventLogEntry:
 
 
 def _of_change(change: SeatChange) -> EventLogEntry:
-    whose = "by its schedule" if change.by == "schedule" else f"by event {change.by}"
+    whose = "by its schedule" if change.by.startswith(SCHEDULED) else f"by event {change.by}"
     text = f"{change_text(change)} ({whose})"
     return EventLogEntry(at=change.at, kind=EventKind.RUN_SCALED, text=text)
 

@@ -12,6 +12,7 @@ from pydantic import Field, JsonValue
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import Document, digest
 from muster.contract.run.ended_run import Verdict
+from muster.contract.spec.elastic import ASKED_BY
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.timestamps import Timestamp
 
@@ -123,7 +124,7 @@ class RunScaled(RunEvent):
     before: int = Field(description="how many were wanted before")
     opened: str = Field(description="the ranks that are launched, such as `8-15`; empty for none")
     closed: str = Field(description="the ranks that leave, such as `2,5`; empty for none")
-    by: str = Field(description="who asked: an event's id, or `schedule`")
+    by: str = Field(description=ASKED_BY)
 
 
 class ScaleRefused(RunEvent):
@@ -133,7 +134,7 @@ class ScaleRefused(RunEvent):
     identity: ClassVar[tuple[str, ...]] = ("run", "by")
 
     replicas: int = Field(description="how many were asked for")
-    by: str = Field(description="who asked: an event's id, or `schedule`")
+    by: str = Field(description=ASKED_BY)
     reason: str = Field(description="why it was refused, and what is allowed")
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision
-from muster.contract.spec.elastic import SeatLimits
+from muster.contract.spec.elastic import ASKED_BY, SeatLimits
 from muster.contract.timestamps import Timestamp, seconds_between
 from muster.contract.training.ranks import parse_ranks
 
@@ -47,7 +47,7 @@ class SeatChange(Document):
     replicas: int = Field(description="wanted from then on")
     opened: str = Field(default="", description="the ranks that were opened")
     closed: str = Field(default="", description="the ranks that were closed")
-    by: str = Field(description="who asked: an event's id, or `schedule`")
+    by: str = Field(description=ASKED_BY)
 
 
 class SeatsView(Document):

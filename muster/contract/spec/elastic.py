@@ -14,6 +14,9 @@ from muster.contract.spec.run_limits import RUN_MAX_SECONDS
 
 QUORUM = 0.75
 """Of those who are expected, where seats come and go and the spec does not say otherwise."""
+SCHEDULED = "schedule-"
+"""How the run's own requests are named: this and the number of the step of `scale`."""
+ASKED_BY = f"who asked: an event's id, or `{SCHEDULED}0` for the first step of `elastic.scale`"
 _SNAPSHOT_WRITERS_MAX = 64
 _NAMES = ("min", "start", "max")
 

@@ -72,6 +72,13 @@ def test_every_failure_class_and_every_field_of_an_event_and_of_the_context_is_e
     assert [field.name for field in dataclasses.fields(Context) if len(rows.get(field.name, "").split()) < 5] == []
 
 
+def test_the_fields_of_an_event_have_their_types() -> None:
+    rows = {row[0].strip("`"): row[1] for row in table("events.md", "### Run Succeeded")}
+    assert (rows["samples"], rows["reruns"]) == ("number, may be missing", "whole number")
+    rows = {row[0].strip("`"): row[1] for row in table("events.md", "### Replica Rerun")}
+    assert (rows["failure_class"], rows["at"]) == ("a class of [failures.md](failures.md)", "time")
+
+
 def test_the_glossary_names_files_in_order() -> None:
     text = (DOCS / "glossary.md").read_text(encoding="utf-8")
     rows = re.findall(r"^- \*\*([^*]+)\*\*: .+\. `([^`]+)`$", text, re.MULTILINE)

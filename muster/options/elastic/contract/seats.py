@@ -16,6 +16,7 @@ from pydantic import Field
 from muster.contract import timestamps
 from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.layout import RunLayout
+from muster.contract.spec.elastic import ASKED_BY
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import ranks_in, show_ranks
 
@@ -46,7 +47,7 @@ class Scaling(StoredPart):
     replicas: int = Field(ge=1, description="wanted from then on")
     opened: str = Field(default="", description="the ranks that were opened; they launch one after another from `at`")
     closed: str = Field(default="", description="the ranks that were closed")
-    by: str = Field(description="who asked: an event's id, or `schedule`; one request is carried out once")
+    by: str = Field(description=f"{ASKED_BY}; one request is carried out once")
     revision: int = Field(ge=1, description="of the seats after it")
     before: int = Field(ge=1, description="how many were wanted before")
     per_second: int = Field(ge=1, description="how many of the opened ranks are launched in a second")

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from muster.contract import timestamps
+from muster.contract.spec.elastic import SCHEDULED
 from muster.control.seat_keeper import SeatKeeper
 from muster.options.elastic.contract.seats import Seats, seats_key
 
@@ -34,7 +35,7 @@ class ElasticSeats(SeatKeeper):
     def schedule(self, timers: Timers, plan: Plan, function_arn: str) -> None:
         """One timer for each step of `elastic.scale`."""
         for number, step in enumerate(() if plan.spec.elastic is None else plan.spec.elastic.scale):
-            name, by = f"{plan.run}-scale-{number}", f"schedule-{number}"
+            name, by = f"{plan.run}-scale-{number}", f"{SCHEDULED}{number}"
             due = timestamps.text(timestamps.parse(plan.created_at) + timedelta(seconds=step.after_seconds))
             timers.call(name, step.after_seconds, function_arn, run=plan.run, replicas=step.replicas, by=by, time=due)
 
