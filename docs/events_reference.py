@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run import run_events
-from muster.contract.run.run_events import Event, RunRequested
+from muster.contract.run.run_events import Event, RunRequested, ScaleRequested
 from muster.contract.timestamps import Timestamp
 
 _HEAD = f"""# Events
@@ -61,15 +61,18 @@ def events_reference() -> str:
         f"## An event that starts a run: {run_events.RUN_REQUESTED}\n",
         f"{_about(RunRequested)}\n",
         _table(RunRequested),
+        f"## An event that scales a run: {run_events.SCALE_REQUESTED}\n",
+        f"{_about(ScaleRequested)} The event's `time` says which of several is the [newest](elastic.md#seats).\n",
+        _table(ScaleRequested),
     ]
     return "\n".join(sections)
 
 
-def _about(model: type[Event] | type[RunRequested]) -> str:
+def _about(model: type[Event | RunRequested | ScaleRequested]) -> str:
     return inspect.getdoc(model) or ""
 
 
-def _table(model: type[Event] | type[RunRequested]) -> str:
+def _table(model: type[Event | RunRequested | ScaleRequested]) -> str:
     rows = ["| field | value | meaning |", "|---|---|---|"]
     if issubclass(model, Event):
         rows.append("| `id` | text | deduplication key: the same for every copy |")

@@ -133,7 +133,7 @@ class ScaleRefused(RunEvent):
     detail_type: ClassVar[str] = "Scale Refused"
     identity: ClassVar[tuple[str, ...]] = ("run", "by")
 
-    replicas: int = Field(description="how many were asked for")
+    replicas: int | None = Field(default=None, description="how many were asked for, if it was a whole number")
     by: str = Field(description=ASKED_BY)
     reason: str = Field(description="why it was refused, and what is allowed")
 

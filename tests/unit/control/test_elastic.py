@@ -4,11 +4,12 @@ import json
 from datetime import timedelta
 
 import pytest
+from pydantic import JsonValue
 
 from muster.client.runs.observer import Observer
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
-from muster.contract.names import ATTEMPT_MAX
+from muster.contract.names import ATTEMPT_MAX, run_name
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, Verdict
@@ -168,6 +169,25 @@ def test_a_request_is_refused_with_the_reason_and_what_is_allowed(harness: Contr
     assert "launch a run with `replicas: {min, start, max}`" in scale(harness.plane, request, 1, budget())
     assert "no such run" in scale(harness.plane, request.model_copy(update={"run": "absent"}), 1, budget())
     assert [detail["run"] for detail in harness.cloud.events.of("Scale Refused")] == [RUN, "fixed", "absent"]
+
+
+def test_an_event_that_asks_for_no_number_of_replicas_is_refused_with_words(harness: ControlHarness) -> None:
+    run, bounds = ElasticRun(harness), "1 to 4, the run's replicas.min and replicas.max; write another number"
+    numbers: dict[JsonValue, str] = {0: f"found 0; {bounds}", 20_000: f"found 20000; {bounds}"}
+    others: dict[JsonValue, str] = {"4": 'found "4"', 2.5: "found 2.5", True: "found true", None: "found null"}
+    for replicas, words in (
+        *numbers.items(),
+        *((one, f"{text}; write a whole number") for one, text in others.items()),
+    ):
+        event = {
+            "id": f"e {replicas}",
+            "detail": {"run": RUN, "replicas": replicas, "why": "unknown fields are ignored"},
+        }
+        assert scale(harness.plane, ScaleRequest.of(event), 1, budget()) == f"refused: replicas: {words}"
+    assert [detail.get("replicas") for detail in harness.cloud.events.of("Scale Refused")] == [0, 20_000, *[None] * 4]
+    assert len(run.seats.refusals) == 6
+    name = "an execution's name may be longer than that of its run"
+    assert ScaleRequest.of({"id": "e", "detail": {"run": name, "replicas": 1}}).run == run_name(name)
 
 
 # The filter of muster.control.runtime.function, which pytest resets: most events change no metric.

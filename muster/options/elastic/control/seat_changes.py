@@ -7,16 +7,17 @@ one that comes later than a newer one is refused: EventBridge and Lambda may del
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeGuard
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from muster.contract import timestamps
-from muster.contract.errors import MusterError
-from muster.contract.names import REPLICAS_MAX
+from muster.contract.errors import MusterError, Problem
+from muster.contract.names import run_name
 from muster.contract.run.record import Record
-from muster.contract.run.run_events import TEXT_MAX, RunScaled, ScaleRefused, ScaleRequested
+from muster.contract.run.run_events import TEXT_MAX, RunScaled, ScaleRefused
 from muster.contract.spec.elastic import Elastic, scale_problems
 from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import show_ranks
@@ -35,7 +36,8 @@ from muster.options.elastic.control.seat_documents import elastic_of, first_seat
 class ScaleRequest(RunRequest):
     """How many replicas a run is to have, and who asks: an event of the bus, or a one-time schedule."""
 
-    replicas: Annotated[int, Field(ge=1, le=REPLICAS_MAX)]
+    replicas: JsonValue
+    """As the event has it, which may be no number: then it is refused."""
     by: Annotated[str, Field(min_length=1, max_length=256)]
     time: str | None = None
     """When it was made, as EventBridge says, in whole seconds; of a schedule, when it is due. None: it is not known."""
@@ -45,9 +47,12 @@ class ScaleRequest(RunRequest):
         """The request of what calls the function."""
         if "detail" not in event:
             return cls.model_validate(event)
-        detail = ScaleRequested.model_validate(event["detail"])
+        detail = event["detail"]
+        given = detail if isinstance(detail, Mapping) else {}
+        name = given.get("run")
+        run = run_name(name) if isinstance(name, str) else name  # an execution's name may be longer than its run's
         known = {"by": event.get("id"), "time": event.get("time")}
-        return cls.model_validate({"run": detail.run, "replicas": detail.replicas, **known})
+        return cls.model_validate({"run": run, "replicas": given.get("replicas"), **known})
 
     @property
     def made_at(self) -> Timestamp:
@@ -96,9 +101,8 @@ def _refuse(plane: ControlPlane, run: ActiveRun | None, request: ScaleRequest, r
     if run is not None:
         refusal, first = Refusal(by=request.by, reason=reason), first_seats(run)
         run.documents.store.change(Seats, seats_key(request.run), lambda before: (before or first).refused(refusal))
-    plane.bus.emit(
-        ScaleRefused(at=clock.now(), run=request.run, replicas=request.replicas, by=request.by, reason=reason)
-    )
+    replicas = request.replicas if _is_whole(request.replicas) else None
+    plane.bus.emit(ScaleRefused(at=clock.now(), run=request.run, replicas=replicas, by=request.by, reason=reason))
     return reason
 
 
@@ -122,7 +126,7 @@ def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling |
     spec, elastic, found = run.plan.spec, elastic_of(run.plan.spec), seats_of(run)
     if _was_answered(found, request):
         return _of_request(found, request)
-    _check(run, elastic, request)
+    wanted = _wanted(run, elastic, request)
     lost = lost_ranks(run)
     has_budget = elastic.budget_usd_per_hour is not None
     records: dict[int, Record | None] = {}
@@ -138,17 +142,17 @@ def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling |
             message = f"a newer request, made at {seats.asked_at}, was answered first: {seats.wanted:,} are wanted"
             raise ScaleRefusedError(message)
         ranks = seats.open_ranks - lost
-        if has_budget or len(ranks) > request.replicas:
+        if has_budget or len(ranks) > wanted:
             # Here, because another request may have opened more ranks meanwhile. It only reads.
             records.update(_records(run, ranks - records.keys()))
         there = [(rank, records.get(rank)) for rank in ranks]
-        down = leavers(spec, there, len(ranks) - request.replicas)
-        missing = opened(seats, spec.replicas, request.replicas, lost)
+        down = leavers(spec, there, len(ranks) - wanted)
+        missing = opened(seats, spec.replicas, wanted, lost)
         up = paid_seats(spec, there, missing)
         if missing and not up:
             message = f"elastic.budget_usd_per_hour pays for no more than the {len(ranks):,} replicas that are wanted"
             raise ScaleRefusedError(message)
-        replicas = request.replicas if up == missing else len(ranks) + len(up)
+        replicas = wanted if up == missing else len(ranks) + len(up)
         seats = seats.asked(request.made_at)
         if not up and not down and replicas == seats.wanted:
             return seats.kept(request.by)
@@ -168,12 +172,24 @@ def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling |
     return _of_request(run.documents.store.change(Seats, seats_key(run.plan.run), change), request)
 
 
-def _check(run: ActiveRun, elastic: Elastic, request: ScaleRequest) -> None:
+def _is_whole(value: JsonValue) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _wanted(run: ActiveRun, elastic: Elastic, request: ScaleRequest) -> int:
+    """The number that is asked for, which the run can have.
+
+    Raises:
+        ScaleRefusedError: it cannot.
+    """
+    if not _is_whole(request.replicas):
+        raise ScaleRefusedError(str(Problem("replicas", json.dumps(request.replicas), "write a whole number")))
     if problems := list(scale_problems(elastic, run.plan.spec.replicas, request.replicas)):
         raise ScaleRefusedError("; ".join(map(str, problems)))
     if run.is_stopping or run.documents.result() is not None:
         message = "the run has ended, or is being stopped"
         raise ScaleRefusedError(message)
+    return request.replicas
 
 
 def _was_answered(seats: Seats, request: ScaleRequest) -> bool:
