@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import format_datetime
 from fnmatch import fnmatchcase
+from http.client import responses
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
@@ -38,8 +39,11 @@ class AwsError(Exception):
 
     def as_client_error(self, operation: str) -> ClientError:
         """What boto3 raises for it."""
+        # The answer to a HEAD has no body that could name a code.
+        has_body = not operation.startswith("Head")
+        code, message = (self.code, self.message) if has_body else (str(self.status), responses.get(self.status, ""))
         answer: Any = {
-            "Error": {"Code": self.code, "Message": self.message},
+            "Error": {"Code": code, "Message": message},
             "ResponseMetadata": metadata(self.status),
         }
         return ClientError(answer, operation)

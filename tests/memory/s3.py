@@ -114,11 +114,7 @@ class S3:
         return {**answer, "ContentLength": len(body), "Body": StreamingBody(sent, len(body))}
 
     def _head(self, request: Parameters) -> dict[str, Any]:
-        try:
-            found = self._read(request)
-        except AwsError as error:
-            # The answer to HEAD has no body that could name a code.
-            refuse(str(error.status), _HEAD_MESSAGES[error.status], error.status)
+        found = self._read(request)
         return {**_described(found), "ContentLength": len(found.body)}
 
     def _read(self, request: Parameters) -> StoredObject:
@@ -185,9 +181,6 @@ class S3:
         if request.get("ExpectedBucketOwner", self._account) != self._account:
             refuse("AccessDenied", "Access Denied", 403)
         return found
-
-
-_HEAD_MESSAGES = {404: "Not Found", 412: "Precondition Failed"}
 
 
 def _listed(key: str, found: StoredObject) -> dict[str, Any]:

@@ -38,13 +38,18 @@ def error_message(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Message", ""))
 
 
+def is_throttled(error: ClientError) -> bool:
+    """Whether a service says that calls come too fast."""
+    return error_code(error) in _THROTTLES
+
+
 def is_transient(error: Exception) -> bool:
     """Whether a later try may succeed: a service that is down, slow or throttles, a broken connection, a lost race.
 
     So may one after a rollback that met a document of the newer version: that version is deployed again.
     """
     if isinstance(error, ClientError):
-        return http_status(error) >= 500 or error_code(error) in _THROTTLES
+        return http_status(error) >= 500 or is_throttled(error)
     return isinstance(error, BotoCoreError | ConflictError | NewerDocumentError | OSError)
 
 

@@ -1,10 +1,11 @@
 """Replicas in places: launched, found, stopped and looked for where they are."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError, ConnectTimeoutError
 
 from muster.client.runs.observer import Observer
 from muster.contract.aws.failure_classes import FailureClass
@@ -16,6 +17,7 @@ from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.training_pace import Pace
 from muster.control.active_run import ActiveRun
 from muster.control.attempt_request import Launch
+from muster.control.aws.aws_errors import is_transient
 from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.cost_ceiling import reached_ceiling
 from muster.control.jobs import PlaceSilentError
@@ -27,7 +29,7 @@ from muster.control.stop import StillRunningError, StopRequest, stop_run
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.places.control import choice
 from muster.options.places.control.missing_replicas import heed_notices
-from tests.memory import AwsError, Fault
+from tests.memory import AwsError, Call, Fault
 from tests.memory.harness import RUN, ControlHarness, budget
 from tests.memory.places import OUTPOSTS
 from tests.simulation.lives import commit, manifest_archive
@@ -351,6 +353,44 @@ def test_a_replica_trains_elsewhere_before_the_place_that_it_has_left_is_asked_a
     calls = [one.operation for one in placed.cloud.calls.log]
     # A place that is still silent would take seconds to be found so.
     assert calls.index("CreateTrainingJob") < calls.index("StopTrainingJob")
+
+
+SLOW_DOWN = AwsError("SlowDown", "Please reduce your request rate.", 503)
+
+
+def _in_bucket(name: str) -> Callable[[Call], bool]:
+    return lambda call: call.parameters["Bucket"] == name
+
+
+@pytest.mark.parametrize(
+    ("operation", "bucket", "error"),
+    [
+        ("GetObject", "bucket", ConnectTimeoutError(endpoint_url="home")),
+        ("GetObject", "bucket", AwsError("InternalError", "We encountered an internal error.", 500)),
+        ("PutObject", OUTPOSTS["oregon"].bucket, SLOW_DOWN),
+        ("[HG]e*Object", OUTPOSTS["oregon"].bucket, SLOW_DOWN),
+    ],
+)
+def test_errors_of_s3_at_home_and_its_throttling_are_no_silence_of_a_place(
+    placed: ControlHarness, operation: str, bucket: str, error: AwsError | ConnectTimeoutError
+) -> None:
+    source = f"source/{'a' * 64}.tar.gz"
+    placed.plane.store.create(source, b"archive")
+    placed.plan(**LADDER, source_dir=f"s3://bucket/{source}")
+    is_there = _in_bucket(bucket)
+    fault = Fault(
+        operation,
+        error,
+        when=lambda call: is_there(call) and (bucket != "bucket" or call.parameters["Key"] == source),
+        count=None,
+    )
+    placed.cloud.calls.inject(fault)
+    with pytest.raises((ConnectTimeoutError, ClientError)) as raised:
+        placed.arm(0)
+    assert is_transient(raised.value)  # the workflow calls attempt again
+    fault.count = 0
+    assert placed.arm(0) is Launch.CREATED
+    assert jobs_in(placed, "oregon") == [placed.job(0)]
 
 
 def _dark(placed: ControlHarness) -> ActiveRun:

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from botocore.exceptions import ClientError
+
+from muster.control.aws.aws_errors import http_status
 from muster.control.replica_package import keep
 from muster.options.places.contract.placed_request import delivered
 
 if TYPE_CHECKING:
     from muster.control.aws.store import DocumentStore
     from muster.control.documents import PlannedRun
-    from muster.options.places.control.place_clients import Silence
 
 
-def deliver(run: PlannedRun, rank: int, there: DocumentStore, silence: Silence) -> None:
+def deliver(run: PlannedRun, rank: int, there: DocumentStore) -> None:
     """Copy the run document, the source code, the package and the recipe `there`, unless they are. Idempotent.
 
     Raises:
         PlaceSilentError: the place does not answer.
+        ClientError, BotoCoreError: S3 failed at home, or throttles there.
     """
     documents, keys, folders = delivered(run.plan, rank)
     home = run.documents.store
     keys += [key for folder in folders for key in home.keys(folder)]
     # The run document comes last: where it is, the rest is, too.
-    silence.call(lambda: _copy(home, there, keys, documents))
-
-
-def _copy(home: DocumentStore, there: DocumentStore, keys: list[str], documents: dict[str, bytes]) -> None:
-    if all(map(there.exists, documents)):
+    if all(_has(there, key) for key in documents):
         return
     for key in keys:
 
@@ -39,3 +38,13 @@ def _copy(home: DocumentStore, there: DocumentStore, keys: list[str], documents:
             there.create(key, body, "application/octet-stream")
     for key, body in documents.items():
         there.create(key, body)
+
+
+def _has(there: DocumentStore, key: str) -> bool:
+    try:
+        return there.exists(key)
+    except ClientError as error:
+        if http_status(error) != 503:
+            raise
+    # That may be S3 that throttles, or that fails: only the answer to a GET names a code.
+    return there.get(key) is not None

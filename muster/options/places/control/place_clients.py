@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.exceptions import ConnectionError as NotConnectedError
 
 from muster.contract.aws.price_offers import ENDPOINT_REGION, SERVICE, filters_of, training_prices
-from muster.control.aws.aws_errors import http_status
+from muster.control.aws.aws_errors import http_status, is_throttled
 from muster.control.jobs import PlaceSilentError
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import PARALLEL
@@ -105,17 +105,24 @@ class Silence:
 
         Raises:
             PlaceSilentError: nothing, in all tries; or it has just not answered another call.
-            ClientError: its service refused.
+            ClientError: its service refused, or says that calls come too fast.
         """
         if clock.monotonic() < self._until:
             raise PlaceSilentError(self._place, sent=False)
         try:
             return call(**parameters)
         except (BotoCoreError, ClientError) as error:
-            if isinstance(error, ClientError) and http_status(error) < 500:
+            if isinstance(error, ClientError) and _is_answer(error):
                 raise
             self._until = clock.monotonic() + SILENT_SECONDS
             raise PlaceSilentError(self._place, sent=not isinstance(error, NotConnectedError)) from error
+
+
+def _is_answer(error: ClientError) -> bool:
+    """Whether a place that answers with this error is there."""
+    # The answer to a HEAD has no body with a code: of S3, 503 may say that calls come too fast.
+    may_be_throttled = http_status(error) == 503 and error.operation_name == "HeadObject"
+    return http_status(error) < 500 or is_throttled(error) or may_be_throttled
 
 
 class _Guarded:

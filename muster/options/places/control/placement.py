@@ -97,11 +97,15 @@ class OpenPlace:
         return cast("SageMakerClient", self.silence.guarded(client))
 
     def store(self, plan: Plan | None = None) -> DocumentStore:
-        """The outpost's bucket, for a session of a run: to put there what its jobs read; otherwise to read outputs."""
+        """The outpost's bucket: for a session of a run, to put there what its jobs read; otherwise to read outputs.
+
+        The first one's calls raise PlaceSilentError where the place does not answer.
+        """
         from muster.control.aws.store import DocumentStore  # noqa: PLC0415
 
         session = self._standing if plan is None else self.launcher.session_of(plan)
-        return DocumentStore(self._clients.s3(self.at.region, session.credentials), self.at.bucket)
+        s3 = self._clients.s3(self.at.region, session.credentials)
+        return DocumentStore(s3 if plan is None else self.silence.guarded(s3), self.at.bucket)
 
     def last_lines(self, job: str, count: int) -> list[str]:
         """The last lines of a job's log."""
@@ -197,7 +201,7 @@ class Outposts(Placement):
         from muster.options.places.control.delivery import deliver  # noqa: PLC0415
 
         opened = self.open(place)
-        deliver(run, rank, opened.store(run.plan), opened.silence)
+        deliver(run, rank, opened.store(run.plan))
         return opened.launcher.jobs(run.plan)
 
     def gives_up(self, replica: PlacedReplica, current: Attempt) -> str | None:
