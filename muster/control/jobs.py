@@ -87,7 +87,7 @@ class PlaceSilentError(ConnectionError):
     def __init__(self, place: str, *, sent: bool) -> None:
         self.place = place
         self.sent = sent
-        """Whether the last call may have been carried out."""
+        """Whether the last call may have created a job."""
         super().__init__(f"{place} does not answer")
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, ConnectTimeoutError
+from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutError
 
 from muster.client.runs.observer import Observer
 from muster.contract.aws.failure_classes import FailureClass
@@ -328,6 +328,29 @@ def test_a_launch_that_may_have_come_through_is_tried_again_before_it_is_given_u
     assert not found.may_run
 
 
+def test_a_launch_may_have_come_through_in_a_try_before_the_last_one_of_the_sdk() -> None:
+    with ControlHarness(places=True, tries=3).installed() as placed:
+        placed.plan(**LADDER)
+        placed.cloud.calls.inject(
+            Fault("CreateTrainingJob", ReadTimeoutError(endpoint_url="oregon"), after_effect=True),
+            Fault("CreateTrainingJob", ConnectTimeoutError(endpoint_url="oregon"), count=2),
+        )
+        with pytest.raises(PlaceSilentError):
+            placed.arm(0)
+        placed.place("oregon").go_silent()
+        placed.cloud.clock.sleep(30)
+        assert placed.arm(0) is Launch.CONCLUDED
+        left = placed.record(0).current.where
+        assert left is not None
+        assert left.may_run
+        assert placed.arm(0, 2) is Launch.CREATED
+        placed.place("oregon").answer_again()
+        placed.cloud.clock.sleep(30)
+        assert jobs_in(placed, "oregon", "InProgress") == [placed.job(0)]
+        placed.arm(0, 2)  # a re-arm of the attempt that trains now
+        assert jobs_in(placed, "oregon", "InProgress") == []
+
+
 def test_a_job_may_run_that_was_created_before_its_place_refused_connections(placed: ControlHarness) -> None:
     placed.plan(**LADDER)
     assert placed.arm(0) is Launch.CREATED
@@ -391,6 +414,17 @@ def test_errors_of_s3_at_home_and_its_throttling_are_no_silence_of_a_place(
     fault.count = 0
     assert placed.arm(0) is Launch.CREATED
     assert jobs_in(placed, "oregon") == [placed.job(0)]
+
+
+def test_a_place_whose_s3_fails_is_silent(placed: ControlHarness) -> None:
+    failed = AwsError("ServiceUnavailable", "Service is unable to handle request.", 503)
+    placed.plan(**LADDER)
+    placed.cloud.calls.inject(Fault("*Object", failed, when=_in_bucket(OUTPOSTS["oregon"].bucket), count=None))
+    assert placed.arm(0) is Launch.CONCLUDED
+    left = placed.record(0).current
+    assert left.reason == "oregon (us-west-2) does not answer; the next rung is tried"
+    assert left.where is not None
+    assert not left.where.may_run
 
 
 def _dark(placed: ControlHarness) -> ActiveRun:

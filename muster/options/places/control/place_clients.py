@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.exceptions import ConnectionError as NotConnectedError
 
 from muster.contract.aws.price_offers import ENDPOINT_REGION, SERVICE, filters_of, training_prices
 from muster.control.aws.aws_errors import http_status, is_throttled
@@ -100,8 +99,8 @@ class Silence:
         """The client, whose calls raise PlaceSilentError where the place does not answer."""
         return _Guarded(client, self)
 
-    def call(self, call: Callable[..., Any], **parameters: object) -> Any:
-        """What a call of the place answers.
+    def call(self, call: Callable[[], Any], *, creates: bool) -> Any:
+        """What a call of the place answers; `creates`: whether it creates a job.
 
         Raises:
             PlaceSilentError: nothing, in all tries; or it has just not answered another call.
@@ -110,12 +109,13 @@ class Silence:
         if clock.monotonic() < self._until:
             raise PlaceSilentError(self._place, sent=False)
         try:
-            return call(**parameters)
+            return call()
         except (BotoCoreError, ClientError) as error:
             if isinstance(error, ClientError) and _is_answer(error):
                 raise
             self._until = clock.monotonic() + SILENT_SECONDS
-            raise PlaceSilentError(self._place, sent=not isinstance(error, NotConnectedError)) from error
+            # The error is that of the last try of the SDK's: an earlier one may have come through.
+            raise PlaceSilentError(self._place, sent=creates) from error
 
 
 def _is_answer(error: ClientError) -> bool:
@@ -136,4 +136,5 @@ class _Guarded:
         found = getattr(self._client, name)
         if name in {"meta", "get_paginator"}:
             return found
-        return lambda **parameters: self._silence.call(found, **parameters)
+        creates = name.startswith("create_")
+        return lambda **parameters: self._silence.call(lambda: found(**parameters), creates=creates)
