@@ -15,6 +15,7 @@ from muster.contract.run.commit import Commit
 from muster.contract.run.notices import Notice, NoticeKind
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.training_pace import Pace
+from muster.contract.timestamps import seconds_between
 from muster.control.active_run import ActiveRun
 from muster.control.attempt_request import Launch
 from muster.control.aws.aws_errors import is_transient
@@ -197,37 +198,74 @@ def test_no_more_replicas_are_on_a_rung_than_it_may_have_whatever_the_order(plac
     assert (jobs_in(placed, "oregon"), len(jobs_in(placed, "tokyo"))) == ([placed.job(0)], 2)
 
 
-def test_of_two_that_choose_the_last_place_of_a_rung_at_the_same_time_one_is_launched_there(
-    placed: ControlHarness,
-) -> None:
+def _chosen_at_the_same_time(placed: ControlHarness, first: int, meanwhile: Callable[[], object]) -> Launch:
+    """Replica `first` chooses the only place of a rung, and `meanwhile`, before that is recorded, so does the other."""
     placed.cloud.prices["us-west-2", "ml.m5.large"] = 0.2
     ladder = [{"place": "oregon", "price_cap": 0.15, "at_most": 1}, {"place": "tokyo"}]
     launched(placed, replicas=2, places={"ladder": ladder})
     placed.deliver()
     placed.cloud.prices["us-west-2", "ml.m5.large"] = 0.1
     placed.cloud.clock.sleep(3_601)
-    placed.place("tokyo").training.fail(placed.job(1), "InternalServerError: broken")
-    placed.deliver()
-    placed.place("tokyo").training.fail(placed.job(0), "InternalServerError: broken")
-    # Its end is decided, and not yet in the roll-up.
+    for rank in range(2):
+        placed.place("tokyo").training.fail(placed.job(rank), "InternalServerError: broken")
+        # Its end is decided, and not yet in the roll-up.
+        placed.cloud.calls.inject(Fault("PutObject", FunctionEndedError(), when=_is_in_the_roll_up))
+        with pytest.raises(FunctionEndedError):
+            placed.deliver()
+
+    def later() -> None:
+        placed.cloud.clock.sleep(0.05)
+        meanwhile()
+
+    recorded = f"/replicas/{first}.json"
     placed.cloud.calls.inject(
-        Fault("PutObject", FunctionEndedError(), when=lambda call: "/rollup/" in call.parameters["Key"])
+        Fault("PutObject", when=lambda call: call.parameters["Key"].endswith(recorded), action=later)
     )
-    with pytest.raises(FunctionEndedError):
-        placed.deliver()
-    # Replica 1 has chosen, and replica 0 chooses before that is recorded.
-    placed.cloud.calls.inject(
-        Fault(
-            "PutObject",
-            when=lambda call: call.parameters["Key"].endswith("/replicas/1.json"),
-            action=lambda: placed.arm(0, 2),
-        )
-    )
-    assert placed.arm(1, 2) is Launch.CONCLUDED
+    return placed.arm(first, 2)
+
+
+def _is_in_the_roll_up(call: Call) -> bool:
+    return "/rollup/" in call.parameters["Key"]
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_of_two_that_choose_the_last_place_of_a_rung_at_the_same_time_one_is_launched_there(
+    placed: ControlHarness, slow: int
+) -> None:
+    fast = 1 - slow
+    # The slow one chooses first, and records it when the job of the fast one exists.
+    assert _chosen_at_the_same_time(placed, slow, lambda: placed.arm(fast, 2)) is Launch.CONCLUDED
+    assert jobs_in(placed, "oregon") == [placed.job(fast, 2)]
+    assert placed.record(slow).current.reason == "rung 0 (oregon) now has 1, as many as it may have"
+    assert placed.arm(slow, 3) is Launch.CREATED
+    assert placed.job(slow, 3) in jobs_in(placed, "tokyo")
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_of_two_that_see_each_other_on_the_last_place_of_a_rung_the_lower_rank_is_launched_there(
+    placed: ControlHarness, slow: int
+) -> None:
+    fast, answers = 1 - slow, dict[int, Launch]()
+
+    def records() -> None:
+        """The fast one ends before it looks; where it is the higher rank, it is tried again at the second look."""
+        placed.cloud.calls.inject(Fault("PutObject", FunctionEndedError(), after_effect=True, when=_is_in_the_roll_up))
+        with pytest.raises(FunctionEndedError):
+            placed.arm(fast, 2)
+        again = Fault("GetObject", when=_is_in_the_roll_up, skip=1 + 2, action=lambda: arm(fast))
+        placed.cloud.calls.inject(*([again] if fast > slow else []))
+
+    def arm(rank: int) -> None:
+        answers[rank] = placed.arm(rank, 2)
+
+    answers[slow] = _chosen_at_the_same_time(placed, slow, records)
+    if fast < slow:
+        arm(fast)
+    assert answers == {0: Launch.CREATED, 1: Launch.CONCLUDED}
     assert jobs_in(placed, "oregon") == [placed.job(0, 2)]
-    assert placed.record(1).current.reason == "rung 0 (oregon) now has 1, as many as it may have"
-    assert placed.arm(1, 3) is Launch.CREATED
-    assert placed.job(1, 3) in jobs_in(placed, "tokyo")
+    left = placed.record(1).current
+    assert left.ended_at is not None
+    assert seconds_between(left.launched_at, left.ended_at) < 2  # it does not wait: the other one does
 
 
 # --- money ----------------------------------------------------------------------------------------

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 Price = Callable[[str, str], float | None]
 _PRICE_SECONDS = 3_600.0
+_LOOKS = 4
+_LOOK_SECONDS = 1.0
+"""For how long a replica waits for others to step back from its rung: as long as they take to record it."""
 _prices: dict[tuple[str, str], tuple[float, float | None]] = {}
 """By region and type, for a warm function: when it was asked for, and the answer."""
 
@@ -53,8 +56,9 @@ def choose(replica: PlacedReplica, before: Sequence[Attempt], price: Price) -> W
 def closed(replica: PlacedReplica, current: Attempt) -> str | None:
     """Why an attempt is not launched: it has no rung, or replicas that chose at the same time have filled it.
 
-    Each records its choice before it looks, so of two that have not seen each other one does now. Those that were
-    earlier stay, and those that have an instance.
+    Each records its choice before it looks, so of too many the last one to record sees all others: none is launched
+    beside as many as the rung may have, whoever chose first. Those that see each other do not all go elsewhere: a
+    lower rank looks again while the higher ones step back.
     """
     places, at = replica.run.plan.spec.places or Places(), current.where or Where()
     if not at.launches:
@@ -62,11 +66,14 @@ def closed(replica: PlacedReplica, current: Attempt) -> str | None:
     rung = None if at.rung is None else places.ladder[at.rung]
     if rung is None or rung.at_most is None:
         return None
-    mine = (current.launched_at, replica.rank)
-    others = [entry for entry in _entries(replica.run) if entry.rank != replica.rank and _is_on(entry, at.rung)]
-    first = [one for one in others if one.attempts[-1].status or (one.attempts[-1].launched_at, one.rank) < mine]
-    if len(first) < rung.at_most:
-        return None
+    for look in range(_LOOKS):
+        if look > 0:
+            clock.sleep(_LOOK_SECONDS)
+        others = [entry for entry in _entries(replica.run) if entry.rank != replica.rank and _is_on(entry, at.rung)]
+        if len(others) < rung.at_most:
+            return None
+        if sum(one.rank < replica.rank or bool(one.attempts[-1].status) for one in others) >= rung.at_most:
+            break
     return f"rung {at.rung} ({rung.place}) now has {rung.at_most}, as many as it may have"
 
 
