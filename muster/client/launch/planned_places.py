@@ -102,9 +102,13 @@ def _of_rung(spec: Spec, rung: Rung) -> Sequence[Spec]:
     update = {
         "places": None,
         "instance_type": rung.instance_type or spec.instance_type,
-        "spot": spec.spot if rung.spot is None else rung.spot,
+        "spot": _is_spot(spec, rung),
     }
     return [spec.model_copy(update=update)] * min(spec.replicas, rung.at_most or spec.replicas)
+
+
+def _is_spot(spec: Spec, rung: Rung) -> bool:
+    return spec.spot if rung.spot is None else rung.spot
 
 
 def _remarks(spec: Spec, outposts: Sequence[str]) -> Iterator[str]:
@@ -118,3 +122,10 @@ def _remarks(spec: Spec, outposts: Sequence[str]) -> Iterator[str]:
             f"jobs in {', '.join(outposts)} read the data of {', '.join(read)} from where it lies: SageMaker reads "
             f"buckets of the job's own region alone, and a copy costs ${EGRESS_USD_PER_GB:.2f} a GB once"
         )
+    for number, rung in enumerate(spec.places.ladder if spec.places else ()):
+        other = "its training plan" if rung.training_plan else "spot" if _is_spot(spec, rung) else None
+        if rung.price_cap is not None and other is not None:
+            yield (
+                f"the price_cap of rung {number} ({rung.place}) is compared with the price on demand that AWS lists, "
+                f"and not with that of {other}, which is not known"
+            )

@@ -41,7 +41,11 @@ class Rung(Document):
         default=None, description="the training plan that reserves the instances, in this place"
     )
     price_cap: float | None = Field(
-        default=None, gt=0, le=100_000, description="dollars for an hour of an instance; a dearer rung is passed over"
+        default=None,
+        gt=0,
+        le=100_000,
+        description="dollars for an hour of an instance on demand, as AWS lists it, also with spot or a training plan, "
+        "whose prices are not known; a dearer rung is passed over",
     )
     at_most: int | None = Field(
         default=None, ge=1, le=names.REPLICAS_MAX, description="how many replicas may be on it at once"

@@ -133,6 +133,15 @@ VPC = {"vpc_config": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}}
 ON_CLUSTER = {"instance_type": "ml.g5.xlarge", "backend": "hyperpod"}
 NEAR = {"level": "topology.k8s.aws/network-node-layer-1"}
 BOTH = {"priority": "a", "topology": NEAR}
+TRAINING_PLAN = "arn:aws:sagemaker:us-west-2:123456789012:training-plan/one"
+
+
+def capped(**rung: object) -> dict[str, Any]:
+    """A rung with a cap, before one without."""
+    ladder = [{"place": "oregon", "price_cap": 20, **rung}, {"place": "home", "spot": True}]
+    return {"instance_type": "ml.m5.xlarge", "places": {"ladder": ladder}}
+
+
 REMARKS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = [
     ("`muster plan --deployed`", [{"model": {"run": "one"}}], [{"model": {"run": "one", "s3": "s3://bucket/x/"}}]),
     ("an upper bound, with ml.p5.48xlarge", [{"instance_preferences": PREFERENCES}], [VPC]),
@@ -150,6 +159,16 @@ REMARKS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = [
         "set checkpoints.s3_every, too",
         [{"checkpoints": {"memory_every": 10}}],
         [{"checkpoints": {"memory_every": 10, "s3_every": 20}}, {**ON_CLUSTER, "checkpoints": {"memory_every": 10}}],
+    ),
+    (
+        "price_cap of rung 0 (oregon) is compared with the price on demand that AWS lists, and not with that of spot",
+        [capped(spot=True), {**capped(), "spot": True}],
+        [capped(), {**capped(spot=False), "spot": True}, capped(training_plan=TRAINING_PLAN)],
+    ),
+    (
+        "and not with that of its training plan",
+        [capped(training_plan=TRAINING_PLAN), {**capped(training_plan=TRAINING_PLAN), "spot": True}],
+        [capped(spot=True)],
     ),
 ]
 

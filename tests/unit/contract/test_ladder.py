@@ -91,7 +91,8 @@ def test_the_price_cap_holds_and_an_unknown_price_does_not() -> None:
     assert chosen(places, []).rung == 0
     found = chosen(places, [], rungs=dict.fromkeys((0, 1), RungState(usd_per_hour=9.0)))
     assert not found.launches
-    assert found.why.startswith("no rung is open: rung 0 (oregon) costs $9.00 an hour, above its cap of $2.00; rung 1")
+    cost = "costs $9.00 an hour on demand, as AWS lists it, above its cap of $2.00"
+    assert found.why.startswith(f"no rung is open: rung 0 (oregon) {cost}; rung 1")
 
 
 def test_near_the_deadline_spot_comes_last() -> None:

@@ -179,7 +179,7 @@ def test_a_rung_above_its_price_cap_is_passed_over_and_no_rung_is_a_shortage(pla
     assert where is not None
     assert (where.place, where.why) == (
         "tokyo",
-        "rung 0 (oregon) costs $0.20 an hour, above its cap of $0.15",
+        "rung 0 (oregon) costs $0.20 an hour on demand, as AWS lists it, above its cap of $0.15",
     )
     placed.cloud.clock.sleep(3_601)
     placed.cloud.prices["ap-northeast-1", "ml.m5.large"] = 0.3

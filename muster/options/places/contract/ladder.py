@@ -4,8 +4,8 @@ A replica takes the first rung, in the order of the spec, that has not refused i
 the next one at once, and `return_after_seconds` later its next attempt begins at the first rung again. When all have
 refused it lately, it takes the one whose refusal is the oldest.
 
-A rung is passed over whose price is above its cap, or that has as many replicas as it may have; and one that has just
-refused others, while enough of them try it again.
+A rung is passed over whose price on demand is above its cap, or that has as many replicas as it may have; and one that
+has just refused others, while enough of them try it again.
 
 With `by_seconds`, what is on demand below spot is tried last as long as the run can wait for spot: nothing ends an
 attempt there, so its replica would pay it until the run ends.
@@ -47,6 +47,7 @@ class RungState:
     served_at: Timestamp | None = None
     """When a replica that was launched on it had an instance."""
     usd_per_hour: float | None = None
+    """On demand, as AWS lists it."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,8 @@ def _with_waiting(ladder: Sequence[Rung], facts: Facts) -> list[RungState]:
 def _closed(rung: Rung, state: RungState) -> str | None:
     """Why nobody may go there now."""
     if _is_dear(rung, state):
-        return f"costs ${state.usd_per_hour:,.2f} an hour, above its cap of ${rung.price_cap:,.2f}"
+        cost = f"${state.usd_per_hour:,.2f} an hour on demand, as AWS lists it"
+        return f"costs {cost}, above its cap of ${rung.price_cap:,.2f}"
     if rung.at_most is not None and state.on_it >= rung.at_most:
         return f"has {rung.at_most}, as many as it may have"
     return None
