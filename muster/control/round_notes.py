@@ -22,8 +22,13 @@ _NAMED_MAX = 3  # in the run's reason; the replicas themselves say the rest
 
 def newest_commit(run: PlannedRun) -> Commit | None:
     """The commit of the run's last round; None where there is none, or it cannot be read."""
+    return last_commit(run, committed_rounds(run))
+
+
+def committed_rounds(run: PlannedRun) -> int:
+    """The number of the run's last round, 0 if there is none."""
     commits = run.plan.shared_layout.commit
-    return last_commit(run, last_round(lambda number: run.documents.store.exists(commits(number))))
+    return last_round(lambda number: run.documents.store.exists(commits(number)))
 
 
 def last_commit(run: PlannedRun, rounds: int) -> Commit | None:

@@ -16,7 +16,7 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.errors import DocumentError, NewerDocumentError
 from muster.contract.layout import split_s3_uri
 from muster.contract.run.attempt import Attempt, parkings
-from muster.contract.run.commit import Commit, last_round
+from muster.contract.run.commit import Commit
 from muster.contract.run.failure_words import failure_words
 from muster.contract.run.fence import Fence, FenceCause
 from muster.contract.run.job_request import output_uri
@@ -34,6 +34,7 @@ from muster.control.left_behind import completed_after_all
 from muster.control.manifest import Limits, ManifestError, ManifestProblem, resolve_manifest
 from muster.control.model_result import FoundModel, find_model, with_own_models
 from muster.control.round_notes import (
+    committed_rounds,
     find_findings,
     last_commit,
     with_early_finish_note,
@@ -94,8 +95,7 @@ def write_result(run: ActiveRun, budget: TimeBudget) -> Result:
     replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
     # The replicas of a sweep have rounds and models of their own, which their manifests name.
     apart = run.plan.spec.trains_apart
-    commits = run.plan.shared_layout.commit
-    rounds = 0 if apart else last_round(lambda round_: run.documents.store.exists(commits(round_)))
+    rounds = 0 if apart else committed_rounds(run)
     last = last_commit(run, rounds)
     replicas = with_early_finishes(replicas, () if last is None else last.finished_in(run.plan.run))
     replicas = with_last_lines(run, replicas, budget)

@@ -516,6 +516,55 @@ def test_a_replica_that_is_in_no_round_leaves_its_silent_place(placed: ControlHa
     assert run.plan.run == RUN
 
 
+def _commit_of_both(placed: ControlHarness, run: ActiveRun, round_: int, longest: float | None = None) -> None:
+    """Both replicas are in a round, by which the longest of the last ones took so many seconds."""
+    one = Commit.from_json(commit(RUN), "")
+    members = tuple(one.members[0].model_copy(update={"rank": rank}) for rank in range(2))
+    named = one.model_copy(update={"round": round_, "members": members, "epochs": (1, 1)})
+    if longest is not None:
+        paced = Pace(rounds=1, round_seconds=longest, longest_seconds=longest, samples_per_second=1)
+        named = named.model_copy(update={"pace": paced})
+    placed.plane.store.create(run.plan.shared_layout.commit(round_), named.to_json())
+
+
+@pytest.mark.parametrize(("longest", "patience"), [(10.0, 3_630), (5_000.0, 18_600), (None, 14_400)])
+def test_replicas_leave_a_silent_place_without_which_no_round_is_made_once_the_next_is_overdue(
+    placed: ControlHarness, longest: float | None, patience: int
+) -> None:
+    run = launched(placed, replicas=2, places=LADDER["places"])
+    placed.deliver()
+    placed.cloud.clock.sleep(100_000)
+    _commit_of_both(placed, run, 1, longest)
+    placed.place("oregon").go_silent()
+    placed.cloud.clock.sleep(patience - 60)
+    assert [placed.arm(rank) for rank in range(2)] == [Launch.SILENT, Launch.SILENT]
+    _commit_of_both(placed, run, 2, longest)
+    placed.cloud.clock.sleep(patience - 60)
+    assert [placed.arm(rank) for rank in range(2)] == [Launch.SILENT, Launch.SILENT]  # they have trained meanwhile
+    placed.cloud.clock.sleep(120)
+    assert [placed.arm(rank) for rank in range(2)] == [Launch.CONCLUDED, Launch.CONCLUDED]
+    left = placed.record(0).current
+    assert left.failure_class is FailureClass.INFRASTRUCTURE
+    assert left.reason.startswith("oregon (us-west-2) does not answer; no round was committed for ")
+    assert [placed.arm(rank, 2) for rank in range(2)] == [Launch.CREATED, Launch.CREATED]
+    assert len(jobs_in(placed, "tokyo")) == 2
+
+
+def test_a_replica_whose_run_has_no_round_yet_leaves_a_silent_place_long_after_its_launch(
+    placed: ControlHarness,
+) -> None:
+    _dark(placed)
+    placed.cloud.clock.sleep(14_000)
+    assert placed.arm(0) is Launch.SILENT
+    placed.cloud.clock.sleep(500)
+    assert placed.arm(0) is Launch.CONCLUDED
+    assert placed.arm(0, 2) is Launch.CREATED
+    placed.place("tokyo").training.train(placed.job(0, 2))
+    placed.deliver()
+    placed.place("tokyo").go_silent()
+    assert placed.arm(0, 2) is Launch.SILENT  # it was launched just now
+
+
 def test_a_job_that_was_left_behind_is_stopped_by_its_event_when_its_place_answers(placed: ControlHarness) -> None:
     _dark(placed)
     placed.plane.store.create(RunLayout(RUN).commit(1), commit(RUN))

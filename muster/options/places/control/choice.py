@@ -13,10 +13,11 @@ from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit
 from muster.contract.run.record import Next
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, shard_count
+from muster.contract.run.training_pace import STALLED_FACTOR
 from muster.contract.run.where import Where
 from muster.contract.spec.places import Places, Rung
-from muster.contract.timestamps import seconds_between
-from muster.control.round_notes import newest_commit
+from muster.contract.timestamps import seconds_between, text
+from muster.control.round_notes import committed_rounds, last_commit, newest_commit
 from muster.control.runtime import clock
 from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import in_parallel
@@ -81,17 +82,26 @@ def gives_up(replica: PlacedReplica, current: Attempt) -> str | None:
     """Why an attempt is given up whose place does not answer: its replica has another place, and trains no more.
 
     That a control plane cannot be reached says nothing about the jobs behind it. So a replica that was in the last
-    round stays where it is.
+    round stays where it is, until the next one is so late that nobody waits for it any more.
     """
-    places = replica.run.plan.spec.places or Places()
+    run = replica.run
+    places = run.plan.spec.places or Places()
     if current.where is None or not leads_elsewhere(places, current.where.place):
         return None
     if not current.has_proven_job:
         return "the next rung is tried"
-    commit = newest_commit(replica.run)
-    if commit is None or replica.rank in commit.named or replica.rank in {one.rank for one in commit.finished}:
+    rounds = committed_rounds(run)
+    commit = last_commit(run, rounds)
+    if commit is not None and replica.rank in {one.rank for one in commit.finished}:
         return None
-    return f"round {commit.round} was committed without it"
+    if commit is not None and replica.rank not in commit.named:
+        return f"round {commit.round} was committed without it"
+    committed = run.documents.store.version(run.plan.shared_layout.commit(rounds)) if rounds else None
+    begin = max(current.launched_at or "", "" if committed is None else text(committed.written_at))
+    waited = seconds_between(begin, clock.now())
+    if waited <= _overdue_seconds(run.plan.spec.rendezvous.timeout_seconds, commit):
+        return None
+    return f"no round was committed for {waited:,.0f} s"
 
 
 def listed_price(clients: PlaceClients, region: str, instance_type: str) -> float | None:
@@ -105,6 +115,16 @@ def listed_price(clients: PlaceClients, region: str, instance_type: str) -> floa
             return None if known is None else known[1]
         known = _prices[region, instance_type] = (clock.monotonic(), found)
     return known[1]
+
+
+def _overdue_seconds(timeout_seconds: float, before: Commit | None) -> float:
+    """How long after the commit `before` nobody waits for the next round any more. Pure.
+
+    Whoever makes a round trains about as long as in the rounds before, and then waits for a time-out. Where it is not
+    known how long rounds take, a time-out stands for that, too.
+    """
+    usual = timeout_seconds if before is None or before.pace is None else before.pace.longest_seconds
+    return timeout_seconds + STALLED_FACTOR * usual
 
 
 def _facts(replica: PlacedReplica, places: Places, price: Price) -> Facts:
