@@ -19,6 +19,7 @@ The seats of an elastic run are read beside the fence, in the same order (`muste
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
@@ -35,7 +36,7 @@ from muster.control.aws.task_tokens import remaining_delay
 from muster.control.control_plane import ControlPlane
 from muster.control.cost_ceiling import note_launch, reached_ceiling
 from muster.control.documents import Seen
-from muster.control.jobs import Job, Jobs, LaunchRefusedError, PlaceSilentError
+from muster.control.jobs import Job, Jobs, LaunchRefusedError, PlaceDeniesError, PlaceSilentError
 from muster.control.left_behind import call_back, given_up, not_created
 from muster.control.reporting.announcements import announce_launch
 from muster.control.seat_keeper import seat_keeper
@@ -205,7 +206,7 @@ def _create(launcher: Launcher, replica: ActiveReplica, record: Record, *, repea
         return given_up(replica, current, silent, stopping=False, is_first=not repeated) or Launch.SILENT
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused; the response to an earlier one may have been lost.
-        job = jobs.find(current.job)
+        job = _found(jobs, current)
         return _adopt(replica, current, job) if job else not_created(current, refused.failure_class, refused.reason)
     except Exception:
         _obey_fence(replica, current)
@@ -220,6 +221,13 @@ def _create(launcher: Launcher, replica: ActiveReplica, record: Record, *, repea
         message = f"the job name {current.job} is in use, but a look at it does not find it"
         raise ConnectionError(message)
     return _adopt(replica, current, job)
+
+
+def _found(jobs: Jobs, current: Attempt) -> Job | None:
+    """The job whose creation was refused, if there is one; a place that also denies the look has refused it."""
+    with suppress(PlaceDeniesError):
+        return jobs.find(current.job)
+    return None
 
 
 def _existing(replica: ActiveReplica, current: Attempt) -> Job | None:

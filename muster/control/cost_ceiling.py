@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from muster.contract import timestamps
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.run_cost import (
@@ -14,9 +13,11 @@ from muster.contract.run.run_cost import (
     instance_seconds,
     launch_mark,
     spent_usd,
+    usd_of_ended,
 )
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.described_job import described
+from muster.control.jobs import PlaceSilentError
 from muster.control.round_notes import newest_commit
 from muster.control.runtime import clock
 
@@ -35,12 +36,18 @@ def note_end(replica: ActiveReplica, ended: Attempt) -> None:
 
 
 def with_bill(replica: ActiveReplica, ended: Attempt) -> Attempt:
-    """`ended` with its billable seconds and its type; where the run has a ceiling, SageMaker is asked for them."""
+    """`ended` with its billable seconds and its type; where the run has a ceiling, SageMaker is asked for them.
+
+    Without them where its place does not answer: then its times say what it has cost, about.
+    """
     if _ceiling(replica.run) is None or ended.billable_seconds is not None or ended.cluster is not None:
         return ended
     if ended.where is not None and ended.where.may_run:
         return ended  # its bill is not known before its place answers
-    job = replica.jobs_of(ended).find(ended.job)
+    try:
+        job = replica.jobs_of(ended).find(ended.job)
+    except PlaceSilentError:
+        return ended
     if job is None:
         return ended.model_copy(update={"billable_seconds": 0})
     return described(ended, job)
@@ -77,13 +84,12 @@ def _ceiling(run: ActiveRun) -> float | None:
 
 
 def _end_mark(replica: ActiveReplica, ended: Attempt) -> str:
-    rented, prices = _rented(replica, ended), replica.spec.prices
+    until = ended.ended_at or clock.now()
     if ended.cluster is None:
-        usd = billed_usd(rented, ended.billable_seconds or 0, prices)
+        usd = usd_of_ended([ended], replica.spec, until) or 0.0
     else:
-        until = ended.ended_at or timestamps.text(clock.utc_now())
         seconds = instance_seconds(ended, replica.spec.instance_count, until)
-        usd = billed_usd(Rented(rented.instance_type), seconds, prices)
+        usd = billed_usd(Rented(_rented(replica, ended).instance_type), seconds, replica.spec.prices)
     return end_mark(replica.run.documents.layout, replica.rank, ended.attempt, usd)
 
 

@@ -84,11 +84,22 @@ class LaunchRefusedError(Exception):
 class PlaceSilentError(ConnectionError):
     """A place beside the stack's own region does not answer."""
 
+    what = "does not answer"
+
     def __init__(self, place: str, *, sent: bool) -> None:
         self.place = place
         self.sent = sent
         """Whether the last call may have created a job."""
-        super().__init__(f"{place} does not answer")
+        super().__init__(f"{place} {self.what}")
+
+
+class PlaceDeniesError(PlaceSilentError):
+    """It does not let its jobs be looked after, so no more is known of them than if it did not answer."""
+
+    what = "denies access"
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place, sent=False)
 
 
 class HasPatience(Protocol):

@@ -10,7 +10,6 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import NOT_CREATED, Attempt
 from muster.contract.run.record import Record
 from muster.control.active_run import ActiveReplica
-from muster.control.aws.aws_errors import tolerated
 from muster.control.jobs import Job, PlaceSilentError
 from muster.control.runtime import clock
 
@@ -79,7 +78,7 @@ def completed_after_all(replica: ActiveReplica, attempts: Sequence[Attempt]) -> 
 
 def _answered(replica: ActiveReplica, left: Attempt) -> Job | None:
     """The job of `left`; None where its place is silent or denies access: neither keeps a run from its result."""
-    with suppress(PlaceSilentError), tolerated("AccessDenied", "AccessDeniedException"):
+    with suppress(PlaceSilentError):
         return replica.own_job(left)
     return None
 

@@ -245,12 +245,14 @@ def _outcome(attempt: Attempt, fence: Fence | None) -> ReplicaOutcome:
 def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> ReplicaResult:
     masked, ended = run.replica(replica.rank).masked, replica.attempts[-1]
     s3, output, written = run.documents.store.s3, output_uri(run.plan), search.written
-    if ended.where is not None and not ended.where.is_home:
-        store = run.backends.placement.store(ended.where.place)
-        s3, output, written = store.s3, store.uri(run.plan.layout.output.rstrip("/")), None
     limits = Limits(seconds=min(Limits.seconds, search.budget.remaining))
     try:
+        if ended.where is not None and not ended.where.is_home:
+            store = run.backends.placement.store(ended.where.place)
+            s3, output, written = store.s3, store.uri(run.plan.layout.output.rstrip("/")), None
         manifest = resolve_manifest(s3, output, ended.job, limits=limits, written=written)
+    except PlaceSilentError as silent:
+        return replica.model_copy(update={"problem": f"{silent}, so its manifest was not read"})
     except ManifestError as problem:
         # A trainer with its own loop leaves no model of the run, and so no manifest; most programs of recipes neither.
         spec = run.plan.spec

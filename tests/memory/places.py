@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from muster.options.places.contract.outposts import DeployedPlaces, Outpost, Place
-from tests.memory.calls import Operation, Parameters
+from tests.memory.calls import Operation, Parameters, refuse
 from tests.memory.logs import Logs
 from tests.memory.notifications import Notifications
 from tests.memory.training import Training
@@ -61,6 +61,8 @@ class MemoryPlace:
         self.answers_nothing = False
         """Of a silent place: whether it takes requests, and answers none, instead of refusing connections."""
         self.is_silent = False
+        self.denies = False
+        """Whether a policy of its account denies every call of a session."""
         cloud.s3.add_bucket(at.bucket)
         cloud.s3.regions[at.bucket] = at.region
         cloud.sts.external_ids[at.launcher_role_arn] = at.external_id
@@ -76,6 +78,16 @@ class MemoryPlace:
         self.is_silent = False
         self.notifications.release()
 
+    def deny_access(self) -> None:
+        """From now on its account refuses new sessions of the launcher role, and every call of the old ones."""
+        self.denies = True
+        self._cloud.sts.denied.add(self.at.launcher_role_arn)
+
+    def allow_access(self) -> None:
+        """Its account refuses nothing any more."""
+        self.denies = False
+        self._cloud.sts.denied.discard(self.at.launcher_role_arn)
+
     def operations(self, service: str, access_key: str) -> Mapping[str, Operation]:
         """What a service does there for a session of the outpost's launcher role."""
         found: Any = {"sagemaker": self.training, "s3": self._cloud.s3.in_region(self.at.region), "logs": self.logs}[
@@ -83,7 +95,7 @@ class MemoryPlace:
         ]
         session = self._cloud.sts.in_session
         return {
-            name: self._answered(session(access_key, name, one, role=self.at.launcher_role_arn))
+            name: self._answered(session(access_key, name, one, role=self.at.launcher_role_arn), service)
             for name, one in found.operations.items()
         }
 
@@ -92,11 +104,15 @@ class MemoryPlace:
         """What CloudWatch Logs does there for a client."""
         return {name: self._answered(one) for name, one in self.logs.operations.items()}
 
-    def _answered(self, operation: Operation) -> Operation:
+    def _answered(self, operation: Operation, service: str | None = None) -> Operation:
         effect = operation.effect
 
         def answer(parameters: Parameters) -> dict[str, Any]:
             self.check()
+            if self.denies and service is not None:
+                # S3 answers 403, services of JSON 400.
+                code, status = ("AccessDenied", 403) if service == "s3" else ("AccessDeniedException", 400)
+                refuse(code, "not authorized, with an explicit deny in a service control policy", status)
             return effect(parameters)
 
         return operation._replace(effect=answer)

@@ -30,6 +30,8 @@ class Sts:
         """The tags of the session in which each training job was created, by the job's name."""
         self.external_ids: dict[str, str] = {}
         """What the roles of other places ask for."""
+        self.denied: set[str] = set()
+        """Roles that do not exist any more, or whose account denies their sessions."""
         self.operations = {
             "AssumeRole": Operation(
                 self._assume, {"RoleArn", "RoleSessionName", "DurationSeconds", "Tags", "ExternalId"}
@@ -65,11 +67,12 @@ class Sts:
             refuse(
                 "ValidationError", "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed"
             )
-        if parameters.get("ExternalId") != self.external_ids.get(parameters["RoleArn"]):
+        role = parameters["RoleArn"]
+        if role in self.denied or parameters.get("ExternalId") != self.external_ids.get(role):
             refuse("AccessDenied", "not authorized to perform: sts:AssumeRole", 403)
         key = f"ASIA{next(self._numbers):016}"
         ends_at = self._clock.now() + timedelta(seconds=seconds)
         tags = {tag["Key"]: tag["Value"] for tag in parameters.get("Tags", [])}
-        self._sessions[key] = _Session(parameters["RoleArn"], parameters["RoleSessionName"], tags, ends_at)
+        self._sessions[key] = _Session(role, parameters["RoleSessionName"], tags, ends_at)
         credentials = {"AccessKeyId": key, "SecretAccessKey": "secret", "SessionToken": "token", "Expiration": ends_at}
         return {"Credentials": credentials}

@@ -53,6 +53,12 @@ def is_transient(error: Exception) -> bool:
     return isinstance(error, BotoCoreError | ConflictError | NewerDocumentError | OSError)
 
 
+def is_denied(error: ClientError) -> bool:
+    """Whether the caller may not do this, or is not known any more: its role is gone, for instance."""
+    # SageMaker answers AccessDeniedException with 400.
+    return http_status(error) in {401, 403} or error_code(error) in {"AccessDenied", "AccessDeniedException"}
+
+
 @contextmanager
 def tolerated(*answers: str | int) -> Iterator[None]:
     """Pass over an error of AWS with one of these codes or HTTP statuses."""

@@ -698,6 +698,120 @@ def test_a_run_that_stops_while_a_place_is_silent_does_not_wait_for_it(placed: C
     assert jobs_in(placed, "tokyo", "InProgress") == []
 
 
+def _deny(placed: ControlHarness, name: str, sessions: str) -> None:
+    """An account denies its place to the sessions of the launcher role: those that are open, or new ones alone."""
+    place = placed.place(name)
+    place.deny_access()
+    if sessions == "new":
+        place.denies = False
+        placed.cloud.clock.sleep(3_600)
+
+
+SESSIONS = pytest.mark.parametrize("sessions", ["open", "new"])
+
+
+@SESSIONS
+def test_a_run_whose_replicas_are_done_has_its_result_though_a_place_denies_access(
+    placed: ControlHarness, sessions: str
+) -> None:
+    run = launched(placed, **SHARES)
+    for rank, name in enumerate(("oregon", "tokyo")):
+        _complete(placed, name, rank)
+    placed.deliver()
+    _deny(placed, "tokyo", sessions)
+    finished = finish_run(placed.plane, run, budget())
+    [near, far] = finished.result.replicas
+    assert finished.result.verdict is Verdict.SUCCEEDED
+    assert (near.round, near.problem) == (1, None)
+    assert far.problem is not None
+    assert "AccessDenied" in far.problem or far.problem == "tokyo denies access, so its manifest was not read"
+    assert any("tokyo denies access" in step for step in finished.left)
+
+
+@SESSIONS
+def test_a_cancelled_run_has_its_result_though_a_place_denies_access_and_its_jobs_are_stopped_later(
+    placed: ControlHarness, sessions: str
+) -> None:
+    run = launched(placed, **SHARES)
+    placed.deliver()
+    _deny(placed, "tokyo", sessions)
+    placed.cloud.client("stepfunctions").stop_execution(executionArn=run.plan.execution_arn)
+    ended = ExecutionEnded(
+        execution_arn=run.plan.execution_arn, name=RUN, status="ABORTED", started_at=run.plan.created_at
+    )
+    with pytest.raises(StillRunningError, match="tokyo denies access: jobs of one may still run there"):
+        clear_up(placed.plane, run, ended, budget())
+    result = placed.result()
+    assert result is not None
+    assert result.verdict is Verdict.STOPPED
+    assert [one.outcome for one in result.replicas] == [ReplicaOutcome.STOPPED, ReplicaOutcome.STOPPED]
+    far = result.replicas[1].attempts[-1].where
+    assert far is not None
+    assert far.may_run
+    assert jobs_in(placed, "oregon", "InProgress") == []
+    placed.place("tokyo").allow_access()
+    placed.cloud.clock.sleep(3_600)
+    assert sweep(placed.plane, placed.executions, SweepRequest(), budget()).settled == (RUN,)
+    assert jobs_in(placed, "tokyo", "InProgress") == []
+
+
+@SESSIONS
+def test_a_replica_trains_on_though_the_place_that_it_has_left_denies_access(
+    placed: ControlHarness, sessions: str
+) -> None:
+    _dark(placed)
+    placed.plane.store.create(RunLayout(RUN).commit(1), commit(RUN))
+    assert [placed.arm(1), placed.arm(1, 2)] == [Launch.CONCLUDED, Launch.CREATED]
+    placed.place("oregon").answer_again()
+    placed.deliver()
+    placed.cloud.clock.sleep(60)
+    _deny(placed, "oregon", sessions)
+    assert placed.arm(1, 2) is Launch.ADOPTED
+    left = placed.record(1).attempts[0].where
+    assert left is not None
+    assert left.may_run
+
+
+@SESSIONS
+def test_a_replica_in_a_place_that_denies_access_waits_while_it_trains_and_then_goes_elsewhere(
+    placed: ControlHarness, sessions: str
+) -> None:
+    _dark(placed)
+    placed.place("oregon").answer_again()
+    placed.deliver()
+    _deny(placed, "oregon", sessions)
+    placed.plane.store.create(RunLayout(RUN).commit(1), commit(RUN))
+    assert placed.arm(0) is Launch.SILENT  # it is in the last round
+    assert placed.arm(1) is Launch.CONCLUDED
+    assert placed.record(1).current.reason == "oregon denies access; round 1 was committed without it"
+    assert placed.arm(1, 2) is Launch.CREATED
+
+
+@SESSIONS
+def test_an_end_counts_by_its_times_for_the_ceiling_if_its_place_denies_the_bill(
+    placed: ControlHarness, sessions: str
+) -> None:
+    run = launched(placed, **LADDER, cost_ceiling_usd=10)
+    placed.place("oregon").training.train(placed.job(1))
+    placed.deliver()
+    placed.cloud.clock.sleep(3_600)
+    _deny(placed, "oregon", sessions)
+    placed.cloud.clock.sleep(3_600)
+    placed.place("oregon").training.complete(placed.job(1))
+    assert "decided" in placed.deliver()
+    [mark] = [key for key in placed.keys(run.documents.layout.spent) if "cost" in key]
+    assert mark == f"1-1-cost-{(7_200 if sessions == 'open' else 10_800) * 115_000 // 3_600}"
+
+
+def test_a_launch_that_a_place_denies_says_so(placed: ControlHarness) -> None:
+    placed.plan(**SHARES)
+    placed.place("oregon").deny_access()
+    assert placed.arm(0) is Launch.CONCLUDED
+    current = placed.record(0).current
+    assert current.failure_class is FailureClass.INVALID_REQUEST
+    assert current.reason.startswith("AccessDenied: not authorized")
+
+
 def test_a_replica_that_could_not_be_launched_is_lost_though_its_place_is_silent(placed: ControlHarness) -> None:
     placed.plan(**SHARES)
     placed.place("oregon").go_silent()

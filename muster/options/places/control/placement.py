@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
+
+from botocore.exceptions import ClientError
 
 from muster.contract.aws.partitions import Locality
 from muster.contract.run.attempt import requested_type
 from muster.contract.spec.place_rules import deployment_problems
+from muster.control.aws.aws_errors import is_denied
 from muster.control.aws.sagemaker_jobs import TrainingJobs, last_lines
-from muster.control.jobs import HasPatience, PlaceSilentError
+from muster.control.jobs import HasPatience, PlaceDeniesError, PlaceSilentError
 from muster.control.placement import PlacedReplica, Placement, PlacementOffer
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function_settings import AttemptEnvironment
@@ -24,8 +29,10 @@ if TYPE_CHECKING:
     from mypy_boto3_sts.type_defs import CredentialsTypeDef
     from pydantic import JsonValue
 
+    from muster.contract.aws.job_status import JobStatus
     from muster.contract.errors import Problem
     from muster.contract.run.attempt import Attempt
+    from muster.contract.run.orphans import ActiveJob
     from muster.contract.run.plan import Plan
     from muster.contract.run.where import Where
     from muster.contract.spec.spec import Spec
@@ -33,14 +40,28 @@ if TYPE_CHECKING:
     from muster.control.aws.launcher_sessions import Launcher, Session
     from muster.control.aws.store import DocumentStore
     from muster.control.documents import PlannedRun
-    from muster.control.jobs import Jobs
+    from muster.control.jobs import Job, Jobs
     from muster.control.runtime.function_settings import FunctionEnvironment
     from muster.options.places.contract.outposts import Outpost
     from muster.options.places.control.place_clients import PlaceClients, Silence
 
 
+@contextmanager
+def _denials(place: str) -> Iterator[None]:
+    """Raise PlaceDeniesError where a place denies a call that looks after its jobs.
+
+    What creates a job is not among them: its refusal ends the attempt, and says why.
+    """
+    try:
+        yield
+    except ClientError as error:
+        if is_denied(error):
+            raise PlaceDeniesError(place) from error
+        raise
+
+
 class PlaceJobs(TrainingJobs):
-    """The training jobs of a place."""
+    """The training jobs of a place: to look after them. Every call raises PlaceSilentError where that cannot be."""
 
     def __init__(self, name: str, opened: Callable[[], SageMakerClient]) -> None:
         self.place = name
@@ -55,6 +76,31 @@ class PlaceJobs(TrainingJobs):
     def client(self) -> SageMakerClient:
         """The client of a session that has not ended."""
         return self._open()
+
+    def find(self, name: str, patience: TimeBudget | None = None) -> Job | None:
+        """The job of that name, or None."""
+        with _denials(self.place):
+            return super().find(name, patience)
+
+    def tags(self, arn: str) -> dict[str, str]:
+        """The tags of a job."""
+        with _denials(self.place):
+            return super().tags(arn)
+
+    def stop(self, name: str) -> None:
+        """Stop a job."""
+        with _denials(self.place):
+            super().stop(name)
+
+    def under_names_of(self, prefix: str, run: str, status: JobStatus) -> Iterator[ActiveJob]:
+        """The jobs in `status` whose names are those of this run."""
+        with _denials(self.place):
+            yield from super().under_names_of(prefix, run, status)
+
+    def active(self, prefix: str) -> list[ActiveJob]:
+        """The running jobs with names under `prefix`."""
+        with _denials(self.place):
+            return super().active(prefix)
 
 
 class OpenPlace:
@@ -84,7 +130,8 @@ class OpenPlace:
 
     @property
     def _standing(self) -> Session:
-        return self.launcher.session_of_no_run(tagged=self._tagged)
+        with _denials(self.at.name):
+            return self.launcher.session_of_no_run(tagged=self._tagged)
 
     @property
     def sts(self) -> STSClient:
