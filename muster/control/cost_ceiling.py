@@ -30,9 +30,10 @@ def note_launch(replica: ActiveReplica, attempt: Attempt) -> None:
 
 
 def note_end(replica: ActiveReplica, ended: Attempt) -> None:
-    """Record the cost of an attempt that has ended."""
-    if _ceiling(replica.run) is not None:
-        replica.run.documents.store.create(_end_mark(replica, ended), b"{}")
+    """Record the cost of an attempt that has ended; while its job may still run, the launch mark counts."""
+    mark = None if _ceiling(replica.run) is None else _end_mark(replica, ended)
+    if mark is not None:
+        replica.run.documents.store.create(mark, b"{}")
 
 
 def with_bill(replica: ActiveReplica, ended: Attempt) -> Attempt:
@@ -83,7 +84,9 @@ def _ceiling(run: ActiveRun) -> float | None:
     return run.plan.spec.cost_ceiling_usd
 
 
-def _end_mark(replica: ActiveReplica, ended: Attempt) -> str:
+def _end_mark(replica: ActiveReplica, ended: Attempt) -> str | None:
+    if ended.where is not None and ended.where.may_run:
+        return None
     until = ended.ended_at or clock.now()
     if ended.cluster is None:
         usd = usd_of_ended([ended], replica.spec, until) or 0.0

@@ -10,6 +10,7 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import NOT_CREATED, Attempt
 from muster.contract.run.record import Record
 from muster.control.active_run import ActiveReplica
+from muster.control.cost_ceiling import note_end
 from muster.control.jobs import Job, PlaceSilentError
 from muster.control.runtime import clock
 
@@ -22,9 +23,12 @@ def call_back(replica: ActiveReplica, record: Record | None) -> None:
     for left in () if record is None else record.attempts[:-1]:
         if left.where is not None and left.where.may_run:
             try:
-                _stop(replica, left)
+                job = _stopped(replica, left)
             except PlaceSilentError:
                 continue
+            if job is not None and job.end is not None:
+                # The event of its end may be lost: EventBridge tries for a day to send one.
+                note_end(replica, job.applied_to(left, stopping=False))
             replica.update(lambda record, left=left: _with(record, left, may_run=False))  # type: ignore[misc]
 
 
@@ -99,11 +103,15 @@ def note_silence(replica: ActiveReplica, current: Attempt, at: str) -> None:
     replica.update(lambda record: _with(record, current, silent_since=at, may_run=True))
 
 
-def _stop(replica: ActiveReplica, left: Attempt) -> None:
+def _stopped(replica: ActiveReplica, left: Attempt) -> Job | None:
+    """The job of `left`, if there is one; it is asked to stop unless it has ended."""
     jobs = replica.jobs_of(left)
     found = jobs.find(left.job)
-    if found is not None and found.end is None and replica.owns_job(found, left):
+    if found is None or not replica.owns_job(found, left):
+        return None
+    if found.end is None:
         jobs.stop(left.job)
+    return found
 
 
 def _with(record: Record | None, changed: Attempt, **fields: object) -> Record | None:

@@ -14,6 +14,7 @@ from muster.contract.layout import RunLayout
 from muster.contract.run.commit import Commit
 from muster.contract.run.notices import Notice, NoticeKind
 from muster.contract.run.result import ReplicaOutcome, Verdict
+from muster.contract.run.run_cost import spent_usd
 from muster.contract.run.training_pace import Pace
 from muster.contract.timestamps import seconds_between
 from muster.control.active_run import ActiveRun
@@ -25,6 +26,7 @@ from muster.control.jobs import PlaceSilentError
 from muster.control.launch_failure import LaunchFailure, give_up_replica
 from muster.control.react import JobStateChange
 from muster.control.run_result import write_result
+from muster.control.runtime import clock
 from muster.control.settle import finish_run
 from muster.control.stop import StillRunningError, StopRequest, stop_run
 from muster.control.sweep import SweepRequest, sweep
@@ -283,6 +285,56 @@ def test_what_goes_between_places_counts_for_the_ceiling_and_in_the_bill(placed:
     result = write_result(run, budget())
     assert result.egress_usd == pytest.approx(2)
     assert result.usd == pytest.approx(2 + sum(replica.usd or 0 for replica in result.replicas))
+
+
+def _left_in_the_dark(placed: ControlHarness) -> ActiveRun:
+    """Rank 1 has left its job in oregon, which is silent, after an hour; its run has a ceiling."""
+    run = placed.plan(**LADDER, cost_ceiling_usd=100.0)
+    for rank in range(2):
+        placed.arm(rank)
+        placed.place("oregon").training.train(placed.job(rank))
+    placed.deliver()
+    placed.cloud.clock.sleep(3_600)
+    placed.place("oregon").go_silent()
+    placed.plane.store.create(run.plan.shared_layout.commit(1), commit(RUN))
+    assert placed.arm(1) is Launch.CONCLUDED
+    return run
+
+
+def _spent(placed: ControlHarness, run: ActiveRun) -> float:
+    """What the ceiling counts for the first job of rank 1."""
+    marks = run.documents.store.listed(f"{run.documents.layout.spent}1-1-")
+    return spent_usd(marks, clock.utc_now(), run.plan.spec.prices)
+
+
+def test_a_job_in_a_silent_place_counts_for_the_ceiling_until_its_end_is_known(placed: ControlHarness) -> None:
+    run = _left_in_the_dark(placed)
+    assert _spent(placed, run) == pytest.approx(0.115)
+    assert placed.arm(1, 2) is Launch.CREATED
+    placed.cloud.clock.sleep(9 * 3_600)
+    assert _spent(placed, run) == pytest.approx(1.15)
+    placed.place("oregon").answer_again()
+    placed.arm(1, 2)  # stops it
+    placed.cloud.clock.sleep(120)
+    placed.deliver()
+    bill = _spent(placed, run)
+    assert bill == pytest.approx(0.115 * (10 + 120 / 3_600), rel=1e-3)
+    placed.cloud.clock.sleep(3_600)
+    assert _spent(placed, run) == bill
+
+
+def test_a_job_that_ended_in_a_silent_place_counts_for_the_ceiling_as_it_is_billed_though_its_event_is_lost(
+    placed: ControlHarness,
+) -> None:
+    run = _left_in_the_dark(placed)
+    placed.arm(1, 2)
+    placed.cloud.clock.sleep(3_600)
+    placed.place("oregon").training.fail(placed.job(1), "InternalServerError: broken")
+    placed.cloud.clock.sleep(50 * 3_600)
+    placed.place("oregon").answer_again()
+    placed.cloud.notifications.drain()
+    placed.arm(1, 2)
+    assert _spent(placed, run) == pytest.approx(0.23)
 
 
 # --- events ---------------------------------------------------------------------------------------
