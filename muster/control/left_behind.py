@@ -18,18 +18,26 @@ from muster.control.runtime import clock
 def call_back(replica: ActiveReplica, record: Record | None) -> None:
     """Stop the jobs of earlier attempts that may still run. Those whose place is still silent are left to a later call.
 
-    Every attempt of the replica is armed again now and then, so none is left for long once its place answers.
+    Every attempt of the replica is armed again now and then, so none is left for long once its place answers. Those of
+    a replica that is lost are left to the sweep.
     """
-    for left in () if record is None else record.attempts[:-1]:
-        if left.where is not None and left.where.may_run:
-            try:
-                job = _stopped(replica, left)
-            except PlaceSilentError:
-                continue
-            if job is not None and job.end is not None:
-                # The event of its end may be lost: EventBridge tries for a day to send one.
-                note_end(replica, job.applied_to(left, stopping=False))
-            replica.update(lambda record, left=left: _with(record, left, may_run=False))  # type: ignore[misc]
+    for left in attempts_left(record):
+        try:
+            job = _stopped(replica, left)
+        except PlaceSilentError:
+            continue
+        if job is not None and job.end is not None:
+            # The event of its end may be lost: EventBridge tries for a day to send one.
+            note_end(replica, job.applied_to(left, stopping=False))
+        replica.update(lambda record, left=left: _with(record, left, may_run=False))  # type: ignore[misc]
+
+
+def attempts_left(record: Record | None) -> Sequence[Attempt]:
+    """The attempts that are over and whose jobs may still run in places that did not answer."""
+    if record is None:
+        return ()
+    over = record.attempts if record.decision is not None else record.attempts[:-1]
+    return [attempt for attempt in over if attempt.where is not None and attempt.where.may_run]
 
 
 def given_up(

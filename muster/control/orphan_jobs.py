@@ -1,4 +1,4 @@
-"""Stopping orphans: the jobs that still run although their run has ended, or is being stopped."""
+"""Stopping orphans: jobs that run although their run has ended or is being stopped, or their replica has left them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from muster.control.backends import PlacedJob
 from muster.control.control_plane import ControlPlane
 from muster.control.documents import RunDocuments
 from muster.control.jobs import Jobs
+from muster.control.left_behind import attempts_left
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import OutOfTimeError, each_that_succeeds
 
@@ -56,6 +57,7 @@ class OrphanJobs:
         live = self._executions.live_runs()
         quiet = live - self._stopping({one.job.name.run for one in active} & live)
         suspected = {id(job) for job in suspects([one.job for one in active], quiet, now, young_seconds)}
+        suspected |= self._left_behind([one for one in active if one.job.name.run in quiet])
         return [one for one in active if id(one.job) in suspected]
 
     def stop(self, found: Iterable[PlacedJob], budget: TimeBudget, unfenced: Collection[str]) -> StoppedOrphans:
@@ -77,6 +79,20 @@ class OrphanJobs:
             return "foreign"
         one.jobs.stop(_name(one))
         return "stopped"
+
+    def _left_behind(self, active: list[PlacedJob]) -> set[int]:
+        """Those in places that their replicas have left: of one that is lost, no later attempt looks for them."""
+        if not self._plane.settings.places:
+            return set()
+        away = [one for one in active if one.jobs is not self._plane.backends.training]
+        looked_at = each_that_succeeds(lambda one: (one, self._was_left(one)), away, self._errors, _name)
+        return {id(one.job) for one, was_left in looked_at if was_left}
+
+    def _was_left(self, one: PlacedJob) -> bool:
+        name = one.job.name
+        run = self._plane.runs.find(name.run)
+        record = None if run is None or run.plan.spec.places is None else run.documents.record(name.rank).record
+        return any(left.attempt == name.attempt for left in attempts_left(record))
 
     def _stopping(self, live: set[str]) -> set[str]:
         """Those of the running runs whose fence stands: the function that raised it may not have finished its work."""

@@ -51,7 +51,8 @@ class Swept:
     settled: tuple[str, ...]
     """Runs whose execution had ended before their end was complete: the workflow itself may have left a step of it."""
     stopped: tuple[str, ...]
-    """Orphans: jobs that Muster created and whose run has no running execution, or is being stopped."""
+    """Orphans: jobs that Muster created, and whose run has no running execution or is being stopped, or which their
+    replica has left in a place that did not answer."""
     foreign: tuple[str, ...]
     """Jobs with names of Muster's form that Muster did not create; they are not touched."""
     errors: tuple[str, ...]

@@ -635,6 +635,37 @@ def test_a_job_that_was_left_behind_is_stopped_by_its_event_when_its_place_answe
     assert placed.record(1).current.attempt == 2
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_sweep_stops_a_job_that_a_lost_replica_has_left_when_its_place_answers(
+    placed: ControlHarness, is_known: bool
+) -> None:
+    run = placed.plan(**LADDER, reruns={"infrastructure": {"max_reruns": 0}, "capacity": {"max_reruns": 0}})
+    for rank in range(2):
+        placed.arm(rank)
+        placed.place("oregon").training.train(placed.job(rank))
+    if is_known:
+        placed.deliver()
+    placed.cloud.notifications.drain()
+    placed.plane.store.create(run.plan.shared_layout.commit(1), commit(RUN))
+    placed.place("oregon").go_silent()
+    assert placed.arm(1) is Launch.CONCLUDED
+    decision = placed.record(1).decision
+    assert decision is not None
+    assert decision.lost
+    placed.cloud.clock.sleep(3_600)
+    swept = sweep(placed.plane, placed.executions, SweepRequest(), budget())
+    assert swept.stopped == ()
+    placed.place("oregon").answer_again()
+    placed.cloud.notifications.drain()
+    placed.cloud.clock.sleep(3_600)
+    swept = sweep(placed.plane, placed.executions, SweepRequest(), budget())
+    assert (swept.stopped, swept.errors) == ((placed.job(1),), ())
+    placed.cloud.clock.sleep(120)
+    placed.deliver()
+    assert jobs_in(placed, "oregon", "InProgress") == [placed.job(0)]
+    assert Observer(client_of(placed.cloud), RUN).look().remarks == ()
+
+
 def _trained_to_the_end(placed: ControlHarness) -> ElasticRun:
     """Rank 1 is parked, because oregon did not answer and tokyo had no quota; then both jobs in oregon complete."""
     ladder, span = {"ladder": LADDER["places"]["ladder"]}, {"min": 2, "start": 2, "max": 2}
