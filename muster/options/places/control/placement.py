@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from mypy_boto3_sts.type_defs import CredentialsTypeDef
     from pydantic import JsonValue
 
-    from muster.contract.aws.job_status import JobStatus
     from muster.contract.errors import Problem
     from muster.contract.run.attempt import Attempt
     from muster.contract.run.orphans import ActiveJob
@@ -92,15 +91,15 @@ class PlaceJobs(TrainingJobs):
         with _denials(self.place):
             super().stop(name)
 
-    def under_names_of(self, prefix: str, run: str, status: JobStatus) -> Iterator[ActiveJob]:
-        """The jobs in `status` whose names are those of this run."""
+    def under_names_of(self, prefix: str, run: str) -> Iterator[ActiveJob]:
+        """The jobs whose names are those of this run."""
         with _denials(self.place):
-            yield from super().under_names_of(prefix, run, status)
+            yield from super().under_names_of(prefix, run)
 
-    def active(self, prefix: str) -> list[ActiveJob]:
-        """The running jobs with names under `prefix`."""
+    def active(self, prefix: str, budget: TimeBudget) -> Iterator[ActiveJob]:
+        """The jobs with names under `prefix`."""
         with _denials(self.place):
-            return super().active(prefix)
+            yield from super().active(prefix, budget)
 
 
 class OpenPlace:
