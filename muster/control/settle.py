@@ -70,7 +70,8 @@ def finish_run(
     The page of the run is written last.
 
     The result is written first, and nothing that fails after it changes or hides it: the error is in `left`. Every step
-    is idempotent. When nothing is left to do, the run is marked as finished; until then the sweep finds it again.
+    is idempotent. When nothing is left to do, the run is marked as finished; until then the sweep finds it again,
+    unless its execution succeeded.
 
     `verified` says whether no job of the run is active, where the caller has checked that; otherwise jobs that are left
     are stopped here. No continuation is started while jobs may be active, because it would share their rendezvous.

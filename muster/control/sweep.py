@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.names import run_name
 from muster.contract.run.ended_run import Verdict
-from muster.contract.run.orphans import ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
+from muster.contract.run.orphans import EARLY_ENDS, LOOK_BACK_SECONDS, YOUNG_SECONDS
 from muster.control.active_run import ActiveRun
 from muster.control.aws.aws_errors import patiently
 from muster.control.aws.executions import Execution, Executions
@@ -49,7 +49,7 @@ class Swept:
     """The result of a sweep."""
 
     settled: tuple[str, ...]
-    """Runs whose execution had ended before their end was complete: the workflow itself may have left a step of it."""
+    """Runs whose execution had ended before their end was complete."""
     stopped: tuple[str, ...]
     """Orphans: jobs that Muster created, and whose run has no running execution or is being stopped, or which their
     replica has left in a place that did not answer."""
@@ -69,7 +69,7 @@ class _Missed(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """The runs whose executions have ended: those whose end is not complete, and those that could not be read."""
+    """The runs whose executions have ended early: those that are not complete, and those that could not be read."""
 
     missed: tuple[_Missed, ...] = ()
     unknown: frozenset[str] = frozenset()
@@ -109,7 +109,7 @@ def _tried(step: Callable[[], R], otherwise: R, errors: list[str]) -> R:
 
 
 def _ended_runs(plane: ControlPlane, executions: Executions, now: datetime, errors: list[str]) -> _Ended:
-    ended = executions.ended(ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
+    ended = executions.ended(EARLY_ENDS, now - timedelta(seconds=LOOK_BACK_SECONDS))
     found = each_that_succeeds(lambda one: (one.name, _missed(plane, one)), ended, errors, lambda one: one.name)
     unknown = {execution.name for execution in ended} - {name for name, _ in found}
     return _Ended(tuple(one for _, one in found if one is not None), frozenset(map(run_name, unknown)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from muster.contract import names
 from muster.contract.aws.job_status import JobStatus
@@ -13,11 +13,9 @@ from muster.contract.names import JobName
 
 # ListExecutions is eventually consistent: the execution of such a young job may not be listed yet.
 YOUNG_SECONDS = 300
-# Step Functions: the statuses of an execution that has ended.
-EndOfExecution = Literal["SUCCEEDED", "ABORTED", "FAILED", "TIMED_OUT"]
-ENDS: tuple[EndOfExecution, ...] = get_args(EndOfExecution)
-# How far back it is checked that ended executions have completed the end of their run: many sweeps long, and a check
-# costs two GETs.
+# Step Functions: the statuses of an execution that ended before it settled its run.
+EARLY_ENDS: tuple[Literal["ABORTED", "FAILED", "TIMED_OUT"], ...] = ("ABORTED", "FAILED", "TIMED_OUT")
+# How far back ended executions are checked for a settlement: many sweeps long, and a check costs one GET.
 LOOK_BACK_SECONDS = 7 * 86_400
 # 28 days of waiting for capacity (MaxPendingTimeInSeconds), 28 of running (MaxRuntimeInSeconds), and a day to end.
 _LONGEST_LIFE = timedelta(days=28 + 28 + 1)

@@ -38,7 +38,7 @@ def execution_output(plan: Plan, finished: Finished, result_uri: str) -> dict[st
         "result": result_uri,
         **({"page": page_uri} if page_uri else {}),
         **({"continued_by": continued_by} if continued_by else {}),
-        # The result stands. Later calls and the sweep do what is named here.
+        # The result stands. After a failure or a cancel later calls and the sweep do what is named here.
         **({"left": [problem[:_LEFT_MAX] for problem in finished.left]} if finished.left else {}),
         "links": links,
     }

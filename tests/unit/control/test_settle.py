@@ -15,7 +15,6 @@ from muster.control.reporting.execution_output import execution_output
 from muster.control.runtime.parallel import OutOfTimeError
 from muster.control.settle import page_of
 from muster.control.stop import StillRunningError
-from muster.control.sweep import Swept
 from tests.memory import AwsError, Fault, throttle
 from tests.memory.clock import START
 from tests.memory.harness import RUN, ControlHarness
@@ -168,24 +167,6 @@ def test_an_end_that_every_call_of_stop_left_incomplete_is_completed_by_the_swee
             assert "Run Failed" in harness.emitted()
             assert harness.executions.live_runs() == {"one-x2"}
             assert run.documents.is_finished()
-
-
-def test_what_a_success_has_left_undone_is_done_by_the_sweep(row: Row) -> None:
-    """Its execution succeeds all the same, and no event of that calls a function."""
-    for name, key in (("the list", "ended/"), ("the page", "control/one/report.html"), ("the mark", "finished.json")):
-        with row(name) as harness:
-            run = succeeded(harness)
-            outage = refuse(harness, "PutObject", 1_200, AwsError("ServiceUnavailable", status=503))
-            outage.when = lambda call, is_time=outage.when, key=key: is_time(call) and key in call.parameters["Key"]
-            assert finished(harness).left
-            harness.cloud.workflow.succeed(RUN)
-            harness.cloud.clock.advance(6 * 3_600)
-            assert swept(harness).settled == (RUN,)
-            assert run.documents.is_finished()
-            assert harness.keys("ended/")
-            assert harness.keys("control/one/report.html")
-            assert (found(harness.result()).verdict, run.documents.fence()) == (Verdict.SUCCEEDED, None)
-            assert swept(harness) == Swept((), (), (), ())
 
 
 def test_a_step_that_fails_after_the_settlement_of_an_ended_execution_is_an_error(harness: ControlHarness) -> None:
