@@ -70,8 +70,8 @@ def end_attempt(
     if record is None:
         return None
     if written and record.decision is not None:
-        # Before all that may fail: a later call finds the decision, and neither counts nor announces it.
-        # Reruns have a metric that several functions count (muster.control.reporting.announcements).
+        # Before all that may fail: a later call finds the decision, and neither counts nor announces it. The metric of
+        # reruns is counted with their announcement.
         if record.decision.next is Next.DONE:
             count("ReplicaSucceeded")
         elif record.decision.lost:

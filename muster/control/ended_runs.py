@@ -50,7 +50,7 @@ def _failures(result: Result) -> tuple[FailureCount, ...]:
         for attempt in replica.attempts:
             if attempt.failure_class is not None:
                 attempts[attempt.failure_class] += 1
-                reruns[attempt.failure_class] += attempt is not replica.attempts[-1] and not attempt.was_parked
+                reruns[attempt.failure_class] += attempt is not replica.attempts[-1] and not attempt.parked
     return tuple(
         FailureCount(failure_class=str(name), attempts=count, reruns=reruns[name])
         for name, count in attempts.most_common()

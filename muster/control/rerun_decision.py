@@ -117,8 +117,9 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
     if spent >= budget.max_reruns or current.attempt >= ATTEMPT_MAX:
         allowed = f"{budget.max_reruns} rerun{'s' if budget.max_reruns != 1 else ''}"
         name = f"its retry budget for {failure_class}" if rule is None else "watch.max_restarts"
-        why = f"{name} ({allowed}) is used up"
-        return _lost(rank, current, why if current.attempt < ATTEMPT_MAX else f"it has had all {ATTEMPT_MAX} attempts")
+        has_more = current.attempt < ATTEMPT_MAX
+        why = f"{name} ({allowed}) is used up" if has_more else f"it has had all {ATTEMPT_MAX} attempts"
+        return _lost(rank, current, why)
     if facts.ceiling is not None:
         return _lost(rank, current, facts.ceiling)
     return rerun(attempts, types, budget.delay(spent // types))

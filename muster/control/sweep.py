@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 # Of the time budget, where there are also runs to complete.
 _SHARE_FOR_ORPHANS = 0.5
-# Of the time budget. A stack with very many jobs lists the rest in vain, but still completes its runs.
+# Of the time budget: a stack with more jobs than can be listed still completes its runs.
 _SHARE_FOR_LISTING = 0.4
 
 

@@ -125,7 +125,7 @@ def _newest(replicas: Sequence[ReplicaView]) -> list[Attempt]:
 def rerun_causes(replicas: Sequence[ReplicaView]) -> Counter[str]:
     """The failure classes that were followed by a rerun, and how often. What follows after it was parked is none."""
     ended = (attempt for replica in replicas for attempt in replica.attempts[:-1])
-    return Counter(str(one.failure_class or "unknown") for one in ended if not one.was_parked)
+    return Counter(str(one.failure_class or "unknown") for one in ended if not one.parked)
 
 
 def facts(run: PageInput, replicas: Sequence[ReplicaView]) -> Iterator[Fact]:

@@ -124,7 +124,8 @@ def _trains(job: tuple[float, float | None, FailureClass | None], end: float) ->
 def _attempt(rank: int, number: int, began: float, ended: float | None, why: FailureClass | None) -> Attempt:
     job = {"attempt": number, "job": f"muster-{RUN}-r{rank}-a{number}", "instance_type": TYPE, "launched_at": at(began)}
     if why is _CAPACITY:
-        return Attempt(**job, ended_at=at(ended or began), secondary=NOT_CREATED, status="Failed", failure_class=why)
+        none = {"secondary": NOT_CREATED, "status": "Failed", "failure_class": why, "parked": True}
+        return Attempt(**job, ended_at=at(ended or began), **none)
     steps = tuple(
         Transition(at=at(began + after), secondary=name)
         for after, name in ((2, "Starting"), (60, "Downloading"), (_LAUNCH, "Training"))
@@ -132,4 +133,5 @@ def _attempt(rank: int, number: int, began: float, ended: float | None, why: Fai
     if ended is None:
         return Attempt(**job, status="InProgress", secondary="Training", history=steps)
     end = "Stopped" if why is _STOPPED else "Failed"
-    return Attempt(**job, ended_at=at(ended), status=end, secondary=end, failure_class=why, history=steps)
+    ends = {"status": end, "secondary": end, "failure_class": why, "parked": why is _STOPPED}
+    return Attempt(**job, ended_at=at(ended), **ends, history=steps)

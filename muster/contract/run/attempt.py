@@ -83,11 +83,6 @@ class Attempt(StoredPart):
         """Whether it ended because there was no capacity or no quota for its instance type."""
         return self.failure_class in _SHORTAGES
 
-    @property
-    def was_parked(self) -> bool:
-        """Whether its replica was parked after it. Older versions of Muster say so only by the class."""
-        return self.parked or self.failure_class is FailureClass.STOPPED_BY_MUSTER
-
     def ended(self, end: JobEnd, at: str, *, stopping: bool = False) -> Self:
         """This attempt after `end`, which SageMaker reported at `at`; `stopping`: its run was being stopped."""
         return self.model_copy(
@@ -133,7 +128,7 @@ def shortages(attempts: Sequence[Attempt]) -> int:
 
 def parkings(attempts: Sequence[Attempt]) -> int:
     """After how many of `attempts` the replica was parked until the next one, which is no rerun."""
-    return sum(attempt.was_parked for attempt in attempts[:-1])
+    return sum(attempt.parked for attempt in attempts[:-1])
 
 
 def requested_type(spec: Spec, before: Sequence[Attempt]) -> str | None:

@@ -33,7 +33,7 @@ class ActiveJob:
     @classmethod
     def of(cls, summary: Mapping[str, Any], prefix: str) -> ActiveJob | None:
         """The job of a row of ListTrainingJobs, unless it has ended, or no stack with `prefix` names one so."""
-        name, status = names.JobName.parse(summary["TrainingJobName"], prefix), summary["TrainingJobStatus"]
+        name, status = JobName.parse(summary["TrainingJobName"], prefix), summary["TrainingJobStatus"]
         if name is None or status not in {JobStatus.IN_PROGRESS, JobStatus.STOPPING}:
             return None
         return cls(name, summary["TrainingJobArn"], summary["CreationTime"], status == JobStatus.STOPPING)
