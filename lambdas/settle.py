@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from muster.control.control_plane import ControlPlane
 from muster.control.reporting.execution_output import execution_output
-from muster.control.runtime.function import Context, RunRequest, count, imported, logger, metrics, time_left
-from muster.control.settle import finish_run
+from muster.control.runtime.function import Context, count, imported, logger, metrics, time_left
+from muster.control.settle import SettleRequest, settle
 
 _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "events")
 
@@ -14,10 +14,10 @@ _plane = ControlPlane.from_environment("s3", "sagemaker", "stepfunctions", "even
 @metrics.log_metrics
 def handler(event: dict[str, object], context: Context) -> dict[str, object]:
     """The output of the execution."""
-    request = RunRequest.model_validate(event)
+    request = SettleRequest.model_validate(event)
     logger.append_keys(run_id=request.run)
     run = _plane.runs.require(request.run)
-    finished = finish_run(_plane, run, time_left(context))
+    finished = settle(_plane, run, request, time_left(context))
     result = finished.result
     logger.info(
         "settled",

@@ -18,15 +18,11 @@ from muster.control.run_result import is_overdue
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import OutOfTimeError
-from muster.control.settle import finish_run
+from muster.control.settle import UnfinishedError, finish_run
 from muster.control.stop import stop_jobs, verify_stopped
 
 _CAUSE_MAX = 300  # Step Functions: 32,768 characters; the reason is shown in a line
 _SHARE_FOR_STOPPING = 0.8  # of the time budget, however long SageMaker throttles; the rest is for settling
-
-
-class UnfinishedError(Exception):
-    """A step after the settlement of a run failed; the function will be called again."""
 
 
 class ExecutionEnded(BaseModel):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import Field
 
 from muster.contract.run.result import Result
 from muster.control.active_run import ActiveRun
@@ -17,7 +18,7 @@ from muster.control.ended_runs import enter_ended_run
 from muster.control.reporting.announcements import announce_run_ended
 from muster.control.run_result import write_result
 from muster.control.runtime.clock import TimeBudget
-from muster.control.runtime.function import count, logger
+from muster.control.runtime.function import RunRequest, count, logger
 from muster.control.stop import stop_remaining
 
 R = TypeVar("R")
@@ -25,6 +26,20 @@ R = TypeVar("R")
 _SHARE_FOR_JOBS = 0.5  # of the time budget
 # A page of a thousand replicas and 500 rounds takes a few seconds.
 PAGE_SECONDS = 90.0
+# Of the workflow's task, for what is left after the result: with its waits, eight minutes at most. No sweep looks at an
+# execution that has succeeded.
+RETRIES_FOR_THE_REST = 8
+
+
+class UnfinishedError(Exception):
+    """A step after the result of a run failed; the function will be called again."""
+
+
+class SettleRequest(RunRequest):
+    """What the workflow's last task sends."""
+
+    retry: Annotated[int, Field(ge=0)] = RETRIES_FOR_THE_REST
+    """How often the task was tried before."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,19 @@ class _Steps:
         return len(self.left) == before
 
 
+def settle(plane: ControlPlane, run: ActiveRun, request: SettleRequest, budget: TimeBudget) -> Finished:
+    """What the workflow's last task does.
+
+    Raises:
+        UnfinishedError: a step after the result failed, and the next try comes soon.
+        Exception: what `write_result` raises. No result was written.
+    """
+    finished = finish_run(plane, run, budget)
+    if finished.left and request.retry < RETRIES_FOR_THE_REST:
+        raise UnfinishedError("; ".join(finished.left))
+    return finished
+
+
 def finish_run(
     plane: ControlPlane, run: ActiveRun, budget: TimeBudget, *, verified: bool | None = None, cancelled: bool = False
 ) -> Finished:
@@ -78,7 +106,7 @@ def finish_run(
     `cancelled`: a user has stopped the execution, so a continuation that was started meanwhile is stopped.
 
     Raises:
-        Exception: what `settle` raises. No result was written.
+        Exception: what `write_result` raises. No result was written.
     """
     # Throttled calls of SageMaker must not use up the time for reading the manifests.
     plane.allow(TimeBudget.of(budget.remaining * _SHARE_FOR_JOBS))

@@ -23,11 +23,12 @@ from muster.contract.spec.run_limits import Timer
 from muster.control.attempt_request import Launch
 from muster.control.aws.inbox import Inbox
 from muster.control.aws.timer_schedules import Timers
-from muster.control.clear_up import ExecutionEnded, UnfinishedError, clear_up
+from muster.control.clear_up import ExecutionEnded, clear_up
 from muster.control.documents import RunDocuments
 from muster.control.launch_failure import LaunchFailure, give_up_replica
 from muster.control.react import JobStateChange
 from muster.control.runtime import clock, parallel
+from muster.control.settle import UnfinishedError
 from muster.control.start import Starter
 from muster.control.stop import StopRequest, stop_run
 from muster.control.timer import Fired, fire

@@ -37,10 +37,10 @@ from muster.contract.document import StoredDocument
 from muster.contract.errors import MusterError
 from muster.control.aws.clients import Clients, Service
 from muster.control.aws.task_tokens import TokenNotSentError
-from muster.control.clear_up import UnfinishedError
 from muster.control.runtime import clock as control_clock
 from muster.control.runtime import function, parallel
 from muster.control.runtime.parallel import OutOfTimeError
+from muster.control.settle import UnfinishedError
 from muster.control.stop import StillRunningError
 from muster.options.places.control.place_clients import PlaceClients
 from tests.memory.cloud import ACCOUNT, REGION

@@ -18,8 +18,9 @@ from muster.contract.run.fence import FenceCause
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
 from muster.control.active_run import ActiveRun
-from muster.control.clear_up import ExecutionEnded, UnfinishedError
+from muster.control.clear_up import ExecutionEnded
 from muster.control.plan import PlanRequest, make_plan
+from muster.control.settle import UnfinishedError
 from tests.memory import AwsError, Fault, throttle
 from tests.memory.harness import RUN, SPEC, ControlHarness
 from tests.support.control_steps import (

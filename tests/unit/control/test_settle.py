@@ -10,14 +10,14 @@ from muster.contract.errors import DocumentError
 from muster.contract.run.fence import FenceCause
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.control.active_run import ActiveRun
-from muster.control.clear_up import ExecutionEnded, UnfinishedError
+from muster.control.clear_up import ExecutionEnded
 from muster.control.reporting.execution_output import execution_output
 from muster.control.runtime.parallel import OutOfTimeError
-from muster.control.settle import page_of
+from muster.control.settle import RETRIES_FOR_THE_REST, SettleRequest, UnfinishedError, page_of, settle
 from muster.control.stop import StillRunningError
 from tests.memory import AwsError, Fault, throttle
 from tests.memory.clock import START
-from tests.memory.harness import RUN, ControlHarness
+from tests.memory.harness import RUN, ControlHarness, budget
 from tests.support.control_steps import (
     CONTINUED,
     LAMBDA_SECONDS,
@@ -78,6 +78,22 @@ def test_a_success_stays_a_success_while_training_jobs_cannot_be_listed(row: Row
                 harness.cloud.clock.advance(60 * minutes)
                 swept(harness)
             assert harness.cloud.training.names("InProgress") == []
+
+
+def test_what_a_success_leaves_undone_is_done_by_a_retry_of_the_task(harness: ControlHarness) -> None:
+    """No event and no sweep looks at an execution that has succeeded. After the retries it ends nevertheless."""
+    run = succeeded(harness)
+    last = RETRIES_FOR_THE_REST
+    list_of_runs = Fault("GetObject", DENIED, when=lambda call: call.parameters["Key"].startswith("ended/"), count=None)
+    harness.cloud.calls.inject(list_of_runs)
+    for retry in (0, last - 1):
+        with pytest.raises(UnfinishedError, match="list it among the runs that have ended: "):
+            settle(harness.plane, run, SettleRequest(run=RUN, retry=retry), budget(LAMBDA_SECONDS))
+    assert settle(harness.plane, run, SettleRequest(run=RUN, retry=last), budget(LAMBDA_SECONDS)).left
+    list_of_runs.count = 0
+    assert settle(harness.plane, run, SettleRequest(run=RUN, retry=1), budget(LAMBDA_SECONDS)).left == ()
+    assert (run.documents.is_finished(), len(harness.keys("ended/"))) == (True, 1)
+    assert harness.emitted().count("Run Succeeded") == 1
 
 
 def test_whatever_fails_after_the_result_for_good_the_run_has_succeeded(row: Row) -> None:
