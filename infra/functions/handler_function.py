@@ -71,22 +71,8 @@ class HandlerFunction(Construct):
         log_group = ExpiringLogGroup(self, "Logs", days=settings.log_retention_days)
         network = settings.network if row.in_network else None
         snap_start = row.snap_start and settings.snap_start
-        role = iam.Role(
-            self,
-            "Role",
-            description=f"Muster: the function {row.name}",
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            # Inline, so that the function never exists without its permissions.
-            inline_policies={
-                "Function": iam.PolicyDocument(
-                    statements=[
-                        *policy_statements(row.statements, arns),
-                        *_own_statements(log_group, settings),
-                        *_join_network(network),
-                    ]
-                )
-            },
-        )
+        statements = policy_statements(row.statements, arns)
+        role = self._role(row.name, [*statements, *_own_statements(log_group, settings), *_join_network(network)])
         self.function = lambda_.Function(
             self,
             "Function",
@@ -97,13 +83,7 @@ class HandlerFunction(Construct):
             code=settings.code,
             timeout=Duration.seconds(row.timeout_seconds),
             memory_size=row.memory_mb,
-            environment={
-                **settings.environment,
-                **environment,
-                "POWERTOOLS_SERVICE_NAME": function_service(settings.environment["MUSTER_JOB_PREFIX"], row.name),
-                "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
-                "POWERTOOLS_LOG_LEVEL": "INFO",
-            },
+            environment={**settings.environment, **environment, **_logs_and_metrics(row, settings)},
             # The CDK would add grants of its own to the role; all that it allows stands in the row and here.
             role=role.without_policy_updates(),
             log_group=log_group,
@@ -129,15 +109,36 @@ class HandlerFunction(Construct):
         if snap_start:
             # A bucket with another name takes the place of the one before, and the function's template stays the same.
             self.function.invalidate_version_based_on(settings.bucket_name)
-            # What a function says of its asynchronous events does not hold for those of an alias.
-            self.called = lambda_.Alias(
-                self,
-                "Live",
-                alias_name=ALIAS,
-                version=self.function.current_version,
-                retry_attempts=ASYNC_RETRIES,
-                max_event_age=Duration.hours(ASYNC_EVENT_HOURS),
-            )
+            self.called = self._live()
+
+    def _role(self, name: str, statements: list[iam.PolicyStatement]) -> iam.Role:
+        return iam.Role(
+            self,
+            "Role",
+            description=f"Muster: the function {name}",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            # Inline, so that the function never exists without its permissions.
+            inline_policies={"Function": iam.PolicyDocument(statements=statements)},
+        )
+
+    def _live(self) -> lambda_.Alias:
+        """What a function says of its asynchronous events does not hold for those of an alias, which says it again."""
+        return lambda_.Alias(
+            self,
+            "Live",
+            alias_name=ALIAS,
+            version=self.function.current_version,
+            retry_attempts=ASYNC_RETRIES,
+            max_event_age=Duration.hours(ASYNC_EVENT_HOURS),
+        )
+
+
+def _logs_and_metrics(row: FunctionRow, settings: HandlerSettings) -> dict[str, str]:
+    return {
+        "POWERTOOLS_SERVICE_NAME": function_service(settings.environment["MUSTER_JOB_PREFIX"], row.name),
+        "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+        "POWERTOOLS_LOG_LEVEL": "INFO",
+    }
 
 
 def _own_statements(log_group: logs.LogGroup, settings: HandlerSettings) -> list[iam.PolicyStatement]:

@@ -25,7 +25,7 @@ from muster.contract.aws.partitions import Locality
 from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.backend import Backend
 from muster.contract.document import Document
-from muster.contract.errors import SpecError
+from muster.contract.errors import Problem, SpecError
 from muster.contract.layout import s3_uri
 from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.forecast import Forecast
@@ -200,10 +200,7 @@ def dry_run(
     found = check_spec(spec) + (found or CheckFindings())
     problems = [*found.problems, *context.defaults.problems(spec, context.place.role_arn, deployed=at is not None)]
     if at is not None:
-        here = Locality.of_arn(at.state_machine_arn)
-        problems += foreign_resources(spec.model_dump(mode="json"), here)
-        there = {name: Locality(here.partition, one.region, one.account) for name, one in at.places.items()}
-        problems += deployment_problems(spec, there, here)
+        problems += _problems_at(at, spec)
     if problems:
         raise SpecError(problems)
     source = None if spec.source_dir is None or spec.delivered else pack(Path(spec.source_dir))
@@ -235,9 +232,15 @@ def dry_run(
             *_bounds(ranks, prices),
             *_of_the_replicas(ranks),
             *_of_the_program(plan.spec),
-            *unknown_types(name for item in ranks for name in item.instance_types),
         ),
     )
+
+
+def _problems_at(at: DeploymentContext, spec: Spec) -> list[Problem]:
+    """What does not go together with the stack that is used."""
+    here = Locality.of_arn(at.state_machine_arn)
+    there = {name: Locality(here.partition, one.region, one.account) for name, one in at.places.items()}
+    return [*foreign_resources(spec.model_dump(mode="json"), here), *deployment_problems(spec, there, here)]
 
 
 def _plan(spec: Spec, context: DeploymentContext, source: PackedSource | None) -> Plan:
@@ -255,6 +258,7 @@ def _of_the_replicas(ranks: Sequence[Spec]) -> Iterator[str]:
         yield from backend.remarks(ranks)
     yield from _lost_with_instance(ranks)
     yield from _needs_between_instances(ranks)
+    yield from unknown_types(name for one in ranks for name in one.instance_types)
 
 
 def _of_the_program(spec: Spec) -> Iterator[str]:

@@ -154,11 +154,7 @@ async def _serve(
     front: ASGIApp = gateway
     for one in hosted:
         front = one.front(gateway) or front
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if settings.end_with_parent:
-        await _watch_parent(loop, stop)
+    stop = await _stopping(loop, with_parent=settings.end_with_parent)
     config = tls_config(listener, certificates)
     server = asyncio.create_task(serve(front, config, shutdown_trigger=asyncio.Event().wait))  # type: ignore[arg-type]
     places = {name: place for one in hosted for name, place in one.places.items()}
@@ -178,8 +174,13 @@ async def _serve(
     os._exit(0)
 
 
-async def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Stop when the standard input ends."""
+async def _stopping(loop: asyncio.AbstractEventLoop, *, with_parent: bool) -> asyncio.Event:
+    """Set by a signal; `with_parent`: and by the end of the standard input."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if not with_parent:
+        return stop
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
 
@@ -188,6 +189,7 @@ async def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) ->
         stop.set()
 
     _background.add(asyncio.create_task(until_closed()))
+    return stop
 
 
 _background: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
