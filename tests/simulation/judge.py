@@ -333,7 +333,7 @@ class Judge:
 
     def _check_verdict(self, execution: Execution, status: str, plan: Plan, result: Result) -> None:
         name, spec, fence, excused = execution.name, plan.spec, self.fence(execution.name), _is_excused(execution)
-        ends = [self._last(name, rank) for rank in range(spec.replicas)]
+        ends = [self._decisive(name, rank) for rank in range(spec.replicas)]
         completed = sum(life is not None and _completed(life) for life in ends)
         # What nobody could see may complete in place of a seat that looks for capacity.
         seen = sum(life is not None and _completed(life) and not self._is_unseen(life, result) for life in ends)
@@ -397,7 +397,7 @@ class Judge:
             excused = late or self.fence(plan.run) is not None or bool(replica.attempts)
             if not lives and rank in ranks and not excused:
                 world.violate("seats", f"{plan.run}: the open rank {rank} was never launched")
-            last = self._last(plan.run, rank)
+            last = self._decisive(plan.run, rank)
             completed = last is not None and _completed(last) and not self._is_unseen(last, result)
             if replica.outcome is ReplicaOutcome.PARKED and completed:
                 world.violate("untrue outcome", f"{plan.run}: replica {rank} is parked and has completed")
@@ -427,6 +427,12 @@ class Judge:
         return seats is not None and (
             rank not in seats.open_ranks or any(rank in ranks_in(one.closed) for one in seats.scalings)
         )
+
+    def _decisive(self, run: str, rank: int) -> Life | None:
+        """The job whose end is its replica's: the newest one that was not left behind, or that has completed since."""
+        lives = sorted(self._world.lives.of(run, rank), key=lambda life: -life.attempt)
+        decisive = (life for life in lives if _completed(life) or not self._is_left(life))
+        return next(decisive, next(iter(lives), None))
 
     def _last(self, run: str, rank: int) -> Life | None:
         lives = self._world.lives.of(run, rank)

@@ -45,9 +45,12 @@ FATES = {
 # What a replica says when a rule of `watch` ends its attempt: the class is that of a lost instance.
 HANGS = Fate("Failed", FailureClass.INFRASTRUCTURE, "AlgorithmError: [hang] no step for 612 s, exit code: 80")
 # Hours, too: a job that nothing stops must outlive the time within which it is to be stopped.
-_TRAINING_SECONDS = (300.0, 300.0, 300.0, 300.0, 0.1, 40.0, 700.0, 7_000.0, 80_000.0)
-_CROWD_SECONDS = _TRAINING_SECONDS[:-1]
+_CROWD_SECONDS = (300.0, 300.0, 300.0, 300.0, 0.1, 40.0, 700.0, 7_000.0)
 """Hundreds of runs that train one after the other, because of a small cap, end within a schedule's 30 days."""
+_TRAINING_SECONDS = (*_CROWD_SECONDS, 20_000.0)
+_DAY_SECONDS = (*_CROWD_SECONDS, 80_000.0)
+_DAYS = 0.15
+"""Of the longest jobs: one that is armed hundreds of times takes as long to simulate as ten schedules."""
 
 
 @dataclass
@@ -169,7 +172,8 @@ class Lives:
             return
         training.train(name)
         self.commit(life)
-        kernel.sleep(draws.pick(f"{name}/seconds", _CROWD_SECONDS if world.scenario.is_crowded else _TRAINING_SECONDS))
+        longest = _DAY_SECONDS if draws.share(f"{name}/day") < _DAYS else _TRAINING_SECONDS
+        kernel.sleep(draws.pick(f"{name}/seconds", _CROWD_SECONDS if world.scenario.is_crowded else longest))
         if life.status != "InProgress":
             return
         life.end = fate
