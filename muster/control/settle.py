@@ -26,8 +26,8 @@ R = TypeVar("R")
 _SHARE_FOR_JOBS = 0.5  # of the time budget
 # A page of a thousand replicas and 500 rounds takes a few seconds.
 PAGE_SECONDS = 90.0
-# Of the workflow's task, for what is left after the result: with its waits, eight minutes at most. No sweep looks at an
-# execution that has succeeded.
+# Of the workflow's task, for what is left after the result: eight minutes at most where each fails at once. The sweep
+# does not look at an execution that has succeeded.
 RETRIES_FOR_THE_REST = 8
 
 

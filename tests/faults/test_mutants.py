@@ -11,6 +11,8 @@ from tests.mutants.trial import Verdict, try_one
 from tests.support.source_patch import ROOT, Patch, copied_tree
 
 SAMPLE = 4
+SECONDS_MAX = 30.0
+"""A test that takes longer with its mutant fails by that, too."""
 QUICK = [mutant for mutant in mutants() if mutant.test.startswith("tests/unit/")]
 
 
@@ -35,7 +37,7 @@ def test_every_mutant_fits_the_source_and_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("mutant", sorted(QUICK, key=rank)[:SAMPLE], ids=lambda mutant: mutant.name)
 def test_the_test_of_a_mutant_fails(copy: Path, mutant: Mutant) -> None:
-    trial = try_one(copy, mutant)
+    trial = try_one(copy, mutant, SECONDS_MAX)
     assert trial.verdict is Verdict.KILLED, trial.output
 
 
