@@ -17,7 +17,7 @@ def handler(event: dict[str, object], context: Context) -> dict[str, object]:
     request = SettleRequest.model_validate(event)
     logger.append_keys(run_id=request.run)
     run = _plane.runs.require(request.run)
-    finished = settle(_plane, run, request, time_left(context))
+    finished = settle(_plane, run, request.retry, time_left(context))
     result = finished.result
     logger.info(
         "settled",

@@ -77,15 +77,15 @@ class _Steps:
         return len(self.left) == before
 
 
-def settle(plane: ControlPlane, run: ActiveRun, request: SettleRequest, budget: TimeBudget) -> Finished:
-    """What the workflow's last task does.
+def settle(plane: ControlPlane, run: ActiveRun, retry: int, budget: TimeBudget) -> Finished:
+    """What the workflow's last task does, after `retry` tries before.
 
     Raises:
         UnfinishedError: a step after the result failed, and the next try comes soon.
         Exception: what `write_result` raises. No result was written.
     """
     finished = finish_run(plane, run, budget)
-    if finished.left and request.retry < RETRIES_FOR_THE_REST:
+    if finished.left and retry < RETRIES_FOR_THE_REST:
         raise UnfinishedError("; ".join(finished.left))
     return finished
 

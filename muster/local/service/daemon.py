@@ -175,7 +175,7 @@ async def _serve(
 
 
 async def _stopping(loop: asyncio.AbstractEventLoop, *, with_parent: bool) -> asyncio.Event:
-    """Set by a signal; `with_parent`: and by the end of the standard input."""
+    """What a signal sets; with `with_parent`, the end of the standard input does, too."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

@@ -13,7 +13,7 @@ from muster.control.active_run import ActiveRun
 from muster.control.clear_up import ExecutionEnded
 from muster.control.reporting.execution_output import execution_output
 from muster.control.runtime.parallel import OutOfTimeError
-from muster.control.settle import RETRIES_FOR_THE_REST, SettleRequest, UnfinishedError, page_of, settle
+from muster.control.settle import RETRIES_FOR_THE_REST, UnfinishedError, page_of, settle
 from muster.control.stop import StillRunningError
 from tests.memory import AwsError, Fault, throttle
 from tests.memory.clock import START
@@ -88,10 +88,10 @@ def test_what_a_success_leaves_undone_is_done_by_a_retry_of_the_task(harness: Co
     harness.cloud.calls.inject(list_of_runs)
     for retry in (0, last - 1):
         with pytest.raises(UnfinishedError, match="list it among the runs that have ended: "):
-            settle(harness.plane, run, SettleRequest(run=RUN, retry=retry), budget(LAMBDA_SECONDS))
-    assert settle(harness.plane, run, SettleRequest(run=RUN, retry=last), budget(LAMBDA_SECONDS)).left
+            settle(harness.plane, run, retry, budget(LAMBDA_SECONDS))
+    assert settle(harness.plane, run, last, budget(LAMBDA_SECONDS)).left
     list_of_runs.count = 0
-    assert settle(harness.plane, run, SettleRequest(run=RUN, retry=1), budget(LAMBDA_SECONDS)).left == ()
+    assert settle(harness.plane, run, 1, budget(LAMBDA_SECONDS)).left == ()
     assert (run.documents.is_finished(), len(harness.keys("ended/"))) == (True, 1)
     assert harness.emitted().count("Run Succeeded") == 1
 
