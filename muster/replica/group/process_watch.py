@@ -128,10 +128,14 @@ class ProcessWatch:
         self._first_sign = self._first_sign or time.monotonic()
         if complete:
             return cause
-        if self._gone.keys() - self._ends.keys():
+        if any(self._is_silent(local_rank) for local_rank in self._gone.keys() - self._ends.keys()):
             return None  # the one that the spawner has reaped ended first, and the spawner ends the others now
         over = time.monotonic() - self._first_sign >= _EVIDENCE_SECONDS
         return cause if over or any(end.was_killed for end in ends.values()) else None
+
+    def _is_silent(self, local_rank: int) -> bool:
+        """Whether only the spawner knows how this process has ended."""
+        return self._folder.reported(local_rank) is None and not self._folder.is_finished(local_rank)
 
     def _reports(self) -> dict[str, Report]:
         found = {

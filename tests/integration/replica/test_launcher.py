@@ -65,6 +65,16 @@ def test_a_process_that_the_spawner_reaps_before_the_launcher_looks_is_not_waite
     assert cause.text.startswith("process 1 ended with exit code 0 before the trainer returned")
 
 
+def test_a_failure_that_was_reported_ends_the_others_although_the_spawner_reaps_the_process_before_the_launcher_looks(
+    launch: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawning, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(process_watch, "LOOK_SECONDS", 0.4)
+    monkeypatch.setattr(process_watch, "GONE_SECONDS", 600.0)
+    monkeypatch.setattr(spawning, "END_SECONDS", 600.0)
+    assert launch(2, _0="hangs", _1="fails").cause() == Cause(ReplicaExit.USER_CODE, "process 1: no data")
+
+
 def test_the_process_that_ended_first_is_the_reason_although_the_spawner_reaps_it_before_the_launcher_looks(
     launch: Launcher,
 ) -> None:
