@@ -95,7 +95,6 @@ _tree = lru_cache(8)(ast.parse)
 
 def _places(function: ast.AST, wanted: list[ast.stmt]) -> Iterator[list[ast.stmt] | list[ast.expr]]:
     """Where `wanted` stands in `function`: a row of statements, or the expression that is its only one."""
-    shapes = [ast.dump(statement) for statement in wanted]
     for node in ast.walk(function):
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)
@@ -103,15 +102,18 @@ def _places(function: ast.AST, wanted: list[ast.stmt]) -> Iterator[list[ast.stmt
                 continue
             for index in range(len(block) - len(wanted) + 1):
                 part = block[index : index + len(wanted)]
-                if [ast.dump(statement) for statement in part] == shapes:
+                if all(map(_is_same, part, wanted)):
                     yield part
     if len(wanted) == 1 and isinstance(wanted[0], ast.Expr):
-        shape = ast.dump(wanted[0].value)
         whole = {id(node.value) for node in ast.walk(function) if isinstance(node, ast.Expr)}
         for node in ast.walk(function):
             # An expression that is a statement by itself was found above.
-            if isinstance(node, ast.expr) and id(node) not in whole and ast.dump(node) == shape:
+            if isinstance(node, ast.expr) and id(node) not in whole and _is_same(node, wanted[0].value):
                 yield [node]
+
+
+def _is_same(node: ast.AST, other: ast.AST) -> bool:
+    return type(node) is type(other) and ast.dump(node) == ast.dump(other)
 
 
 def _offset(text: bytes, line: int, column: int) -> int:
