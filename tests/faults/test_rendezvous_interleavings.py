@@ -27,7 +27,7 @@ from tests.exploration.world import Choices, Process, Setting, World, ended_well
 from tests.support.rendezvous_keys import is_like, of_round
 from tests.support.seeds import part_of, seeds_factor
 
-RANDOM_SCHEDULES = 300
+RANDOM_SCHEDULES = 150
 PAUSE = 150  # steps: longer than a round takes, so that the others pass the paused process
 SUCCESSORS = ("rerun", "restart", "none")
 VALUES = 4200  # a byte of them
