@@ -1,7 +1,6 @@
 """Tokens of IAM principals: what a cluster takes, and what it refuses."""
 
 import base64
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +13,7 @@ from botocore.credentials import Credentials
 
 from muster.local.ministack.host import Account
 from muster.local.ministack.role_sessions import RoleGrant, role_session
-from muster.options.hyperpod.local.eks.tokens import InvalidTokenError, principal_of
+from muster.options.hyperpod.local.eks.embedded_clusters import principal_of
 
 ACCOUNT = Account("123456789012", "us-east-1")
 GRANT = RoleGrant(f"arn:aws:iam::{ACCOUNT.account_id}:role/team/launcher")
@@ -61,50 +60,48 @@ def test_a_session_is_known_by_its_token(sign: Sign) -> None:
 
 
 def test_a_token_is_taken_for_a_quarter_of_an_hour(sign: Sign) -> None:
-    principal_of(sign(age=timedelta(minutes=14, seconds=50)), "eks")
+    assert principal_of(sign(age=timedelta(minutes=14, seconds=50)), "eks")
     for age in (timedelta(minutes=15, seconds=10), timedelta(minutes=-6)):
-        assert "expired" in refusal(sign(age=age)), age
+        assert is_refused(sign(age=age)), age
 
 
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"cluster": "other"}, "signature"),
-    ({"secret": "x" * 40}, "signature"),
-    ({"host": "127.0.0.1:4570"}, "hostname"),
-    ({"host": "sts.amazonaws.com"}, "hostname"),
-    ({"host": "sts.eu-west-1.amazonaws.com"}, "hostname"),
-    ({"host": "sts.us-east-1.amazonaws.com.example.com"}, "hostname"),
-    ({"service": "s3"}, "scope"),
-    ({"header": "x-other"}, "x-k8s-aws-id"),
-    ({"query": "Action=AssumeRole&Version=2011-06-15"}, "action"),
-    ({"query": "Action=GetCallerIdentity&Version=2012-01-01"}, "action"),
-    ({"query": f"{QUERY}&Extra=1"}, "non-whitelisted"),
-    ({"expires": 901}, "X-Amz-Expires"),
-    ({"path": "/other"}, "path"),
-    ({"change": lambda url: url.replace("https:", "http:")}, "scheme"),
-    ({"change": lambda url: f"{url}&Action=GetCallerIdentity"}, "multiple"),
-    ({"change": lambda url: f"{url}&action=GetCallerIdentity"}, "multiple"),
-    ({"change": lambda url: url.replace("X-Amz-Signature=", "X-Amz-Signature=0")}, "signature"),
-    ({"change": lambda url: url.split("&X-Amz-Security-Token")[0] + "&X-Amz-Signature=0"}, "missing|invalid"),
+WRONG: list[dict[str, Any]] = [
+    {"cluster": "other"},
+    {"secret": "x" * 40},
+    {"host": "127.0.0.1:4570"},
+    {"host": "sts.amazonaws.com"},
+    {"host": "sts.eu-west-1.amazonaws.com"},
+    {"host": "sts.us-east-1.amazonaws.com.example.com"},
+    {"service": "s3"},
+    {"header": "x-other"},
+    {"query": "Action=AssumeRole&Version=2011-06-15"},
+    {"query": "Action=GetCallerIdentity&Version=2012-01-01"},
+    {"query": f"{QUERY}&Extra=1"},
+    {"expires": 901},
+    {"path": "/other"},
+    {"change": lambda url: url.replace("https:", "http:")},
+    {"change": lambda url: f"{url}&Action=GetCallerIdentity"},
+    {"change": lambda url: f"{url}&action=GetCallerIdentity"},
+    {"change": lambda url: url.replace("X-Amz-Signature=", "X-Amz-Signature=0")},
+    {"change": lambda url: url.split("&X-Amz-Security-Token")[0] + "&X-Amz-Signature=0"},
 ]
-"""What differs from a client's request, and a word of the reason."""
+"""What differs from a client's request."""
 
 
 def test_another_request_is_no_token(sign: Sign) -> None:
-    for wrong, why in WRONG:
-        assert re.search(why, refusal(sign(**wrong))), wrong
+    for wrong in WRONG:
+        assert is_refused(sign(**wrong)), wrong
 
 
 def test_a_text_is_no_token(sign: Sign) -> None:
     for token in ("", "nonsense", "k8s-aws-v1.", "k8s-aws-v1.*", "k8s-aws-v1." + "a" * 5000, "k8s-aws-v2.YQ"):
-        assert refusal(token), token
-    assert "base64url" in refusal(sign() + "=")
+        assert is_refused(token), token
+    assert is_refused(sign() + "=")
 
 
-def refusal(token: str) -> str:
-    """Why a token is refused."""
-    with pytest.raises(InvalidTokenError) as caught:
-        principal_of(token, "eks")
-    return str(caught.value)
+def is_refused(token: str) -> bool:
+    """Whether it is no one's."""
+    return principal_of(token, "eks") is None
 
 
 def signed_with(*keys: str) -> str:
@@ -115,6 +112,8 @@ def signed_with(*keys: str) -> str:
 
 
 def test_a_key_that_does_not_exist_and_a_session_that_has_ended_make_no_token() -> None:
-    assert "invalid" in refusal(signed_with("AKIAEXAMPLE00000", "secret"))
+    assert is_refused(signed_with("AKIAEXAMPLE00000", "secret"))
     keys = role_session(ACCOUNT, GRANT, "function", seconds=-1)
-    assert "expired" in refusal(signed_with(keys.access_key_id, keys.secret_access_key, keys.session_token))
+    assert is_refused(signed_with(keys.access_key_id, keys.secret_access_key, keys.session_token))
+    keys = role_session(ACCOUNT, GRANT, "function")
+    assert not is_refused(signed_with(keys.access_key_id, keys.secret_access_key, keys.session_token))

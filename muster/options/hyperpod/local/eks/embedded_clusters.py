@@ -12,11 +12,17 @@ from ministack.services import eks
 
 from muster.local.ministack.host import Account
 from muster.options.hyperpod.contract.object_identity import IDENTITY_AGENT, OPERATOR
-from muster.options.hyperpod.local.eks.tokens import InvalidTokenError, principal_of
 from muster.options.hyperpod.local.kubernetes.rights import AUTHENTICATED, AccessPolicy, User
 
 _log = logging.getLogger("muster.local.eks")
 _SESSION = re.compile(r"arn:[^:]+:sts::(\d+):assumed-role/([^/]+)/(.+)")
+# Of the presigned request in a token, in lower case (kubernetes-sigs/aws-iam-authenticator, pkg/token).
+_PARAMETERS = frozenset(
+    {
+        *("action", "version", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires"),
+        *("x-amz-security-token", "x-amz-signature", "x-amz-signedheaders", "x-amz-user-agent"),
+    }
+)
 
 
 def register(account: Account, name: str, endpoint: str, authority: str, version: str) -> None:
@@ -59,13 +65,26 @@ def authenticator(account: Account, cluster: str) -> Callable[[str], User | None
 
     def authenticate(token: str) -> User | None:
         with responses.request_scope(account.account_id, account.region):
-            try:
-                return _user(account, cluster, principal_of(token, cluster))
-            except InvalidTokenError as error:
-                _log.info("token refused by %s: %s", cluster, error)
+            principal = principal_of(token, cluster)
+            if principal is None:
+                _log.info("a token was refused by %s", cluster)
                 return None
+            return _user(account, cluster, principal)
 
     return authenticate
+
+
+def principal_of(token: str, cluster: str) -> str | None:
+    """The ARN of the IAM principal whose token for a cluster this is; of a role that of its session. None: no one's.
+
+    A token is a presigned GetCallerIdentity, whose signed headers have the name of the cluster. MiniStack verifies it;
+    EKS's authenticator also refuses padding, and parameters that it does not know.
+    """
+    decoded = eks._decode_aws_iam_token(token)
+    if decoded is None or token.endswith("=") or not _PARAMETERS.issuperset(map(str.lower, decoded[1])):
+        return None
+    credential = eks._verify_eks_token(token, cluster)
+    return None if credential is None else str(credential.principal_arn)
 
 
 def _user(account: Account, cluster: str, principal: str) -> User | None:
