@@ -22,7 +22,7 @@ def install(account: Account) -> None:
     eks._create_access_entry = checked(eks._create_access_entry, _creation_problem)
     eks._update_access_entry = checked(eks._update_access_entry, lambda _cluster, _principal, body: _problem(body))
     eks._associate_access_policy = checked(eks._associate_access_policy, _policy_problem)
-    eks._build_access_entry = _named(eks._build_access_entry, account)
+    eks._access_entry_arn = lambda cluster, principal: entry_arn(account, cluster, principal, responses.new_uuid())
 
 
 def checked(call: Callable[..., Response], problem: Callable[..., Response | None]) -> Callable[..., Response]:
@@ -90,24 +90,9 @@ def _problem(body: Mapping[str, Any]) -> Response | None:
     return None
 
 
-def _named(
-    build: Callable[[str, str, dict[str, Any]], dict[str, Any]], account: Account
-) -> Callable[[str, str, dict[str, Any]], dict[str, Any]]:
-    """The ARN of an entry says whose it is."""
-
-    @functools.wraps(build)
-    def built(cluster: str, principal: str, body: dict[str, Any]) -> dict[str, Any]:
-        entry = build(cluster, principal, body)
-        owner, kind, name = whose(principal)
-        mark = responses.new_uuid()
-        entry["accessEntryArn"] = account.arn("eks", f"access-entry/{cluster}/{kind}/{owner}/{name}/{mark}")
-        return entry
-
-    return built
-
-
-def whose(principal: str) -> tuple[str, str, str]:
-    """Account, kind and name of a principal, as in the ARN of its entry."""
+def entry_arn(account: Account, cluster: str, principal: str, mark: str) -> str:
+    """The ARN of an entry says whose it is: account, kind and name of its principal."""
     parts = principal.split(":", 5)
     kind, _, path = parts[-1].partition("/")
-    return parts[4] if len(parts) > 4 else "", kind, path.rpartition("/")[2] or "root"
+    owner, name = parts[4] if len(parts) > 4 else "", path.rpartition("/")[2] or "root"
+    return account.arn("eks", f"access-entry/{cluster}/{kind}/{owner}/{name}/{mark}")

@@ -13,7 +13,7 @@ from ministack.core import iam_actions
 from ministack.services import eks
 
 from muster.local.ministack.host import Account
-from muster.options.hyperpod.local.eks.access_entries import whose
+from muster.options.hyperpod.local.eks.access_entries import entry_arn
 
 
 def install(account: Account) -> None:
@@ -47,5 +47,4 @@ def _entry_arn(account: Account, cluster: str, principal: str) -> str:
     entry = eks._access_entries.get(eks._ae_key(cluster, principal))
     if entry:
         return str(entry["accessEntryArn"])
-    owner, kind, name = whose(principal)
-    return account.arn("eks", f"access-entry/{cluster}/{kind}/{owner}/{name}/unknown")
+    return entry_arn(account, cluster, principal, "unknown")
