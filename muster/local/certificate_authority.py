@@ -76,6 +76,16 @@ def create_certificates(
     return paths
 
 
+def listening(host: str, port: int) -> socket.socket:
+    """A listening socket: bound before all else, so that no other process can take the port. 0 is a free one."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.bind((host, port))
+    listener.listen(512)
+    return listener
+
+
 def tls_config(listener: socket.socket, certificates: ServerCertificates) -> Config:
     """The configuration of a server: TLS and HTTP/1.1 on a socket that listens already."""
     config = Config()

@@ -23,7 +23,7 @@ from hypercorn.asyncio import serve
 from starlette.types import ASGIApp
 
 from muster.contract.training.clusters import Clusters
-from muster.local.certificate_authority import ServerCertificates, bundle_in, ensure_certificates, tls_config
+from muster.local.certificate_authority import ServerCertificates, bundle_in, ensure_certificates, listening, tls_config
 from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import PORT_IN_USE, READY, CloudState, StateDirectory
 from muster.local.counted_calls import CallLog
@@ -42,7 +42,7 @@ def main() -> int:
     directory = StateDirectory(Path(sys.argv[1]))
     settings = Settings.model_validate_json(sys.argv[2])
     try:
-        listener = _listen(settings.port)
+        listener = listening(HOST, settings.port)
     except OSError as error:
         reason = PORT_IN_USE if error.errno == errno.EADDRINUSE else str(error)
         sys.stdout.write(json.dumps({"error": reason}) + "\n")
@@ -54,16 +54,6 @@ def main() -> int:
     _raise_file_limit()
     asyncio.run(_serve(directory, settings, state, certificates, listener))
     return 0
-
-
-def _listen(port: int) -> socket.socket:
-    """A listening socket on the loopback interface, bound first of all so that no other process can take the port."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    listener.bind((HOST, port))
-    listener.listen(512)
-    return listener
 
 
 def _new_state(

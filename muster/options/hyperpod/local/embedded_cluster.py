@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from muster.local.service.fault_book import FaultBook
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
-from muster.options.hyperpod.local.fault_watch import Controllers, FaultWatch
+from muster.options.hyperpod.local.fault_watch import FaultWatch
 from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore, WatchEvent
 from muster.options.hyperpod.local.kubernetes.served_resources import JOBS, PODS
 from muster.options.hyperpod.local.kueue import Kueue
@@ -50,8 +50,7 @@ class EmbeddedCluster:
         self.nodes = Nodes(settings, parts.region, parts.events, self._kubelet.lose, self._changed)
         self._operator = Operator(JobCluster(parts.store, self.nodes, self._kueue.granted))
         self._scheduler = Scheduler(parts.store, self.nodes)
-        controllers = Controllers(parts.store, self.nodes, self._kueue, self._operator)
-        self._faults = FaultWatch(controllers, parts.faults)
+        self._faults = FaultWatch(parts.store, self.nodes, self._kueue, self._operator, parts.faults)
         self.nodes.join(settings.nodes)
         self._watch = parts.store.watch()
         threading.Thread(target=self._follow, name=f"cluster-{settings.name}", daemon=True).start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
@@ -17,42 +16,31 @@ from muster.options.hyperpod.local.nodes import Nodes
 from muster.options.hyperpod.local.operator.controller import Operator
 from muster.options.hyperpod.local.operator.job_view import JobView
 from muster.options.hyperpod.local.operator.pod_view import JOB_LABEL
-from muster.options.hyperpod.local.work_queue import WorkQueue
+from muster.options.hyperpod.local.reconciler import Reconciler
 
 _F = TypeVar("_F", LostNode, FailedHealthCheck, Preemption, DeletedJob, OperatorDown)
-_ALL = "faults"
 _LOOK_SECONDS = 0.2  # while a fault waits for its time
 _KINDS = (LostNode, FailedHealthCheck, Preemption, DeletedJob, OperatorDown)
-
-
-@dataclass(frozen=True)
-class Controllers:
-    """What faults befall."""
-
-    store: ObjectStore
-    nodes: Nodes
-    kueue: Kueue
-    operator: Operator
 
 
 class FaultWatch:
     """Looks when a fault is added, when a job begins to run, and while one waits for its time."""
 
-    def __init__(self, cluster: Controllers, book: FaultBook) -> None:
-        self._cluster = cluster
+    def __init__(self, store: ObjectStore, nodes: Nodes, kueue: Kueue, operator: Operator, book: FaultBook) -> None:
+        self._store, self._nodes, self._kueue, self._operator = store, nodes, kueue, operator
         self._book = book
         self._began: dict[str, float] = {}
         """Since when a job runs, by its uid."""
-        self._queue: WorkQueue[str] = WorkQueue("cluster-faults", self._look)
+        self._loop = Reconciler("cluster-faults", self._look)
         book.on_add(self.wake)
 
     def wake(self) -> None:
         """A fault was added, or a job has changed."""
-        self._queue.add(_ALL)
+        self._loop.wake()
 
-    def _look(self, _key: str) -> float | None:
+    def _look(self) -> float | None:
         running = {}
-        for document in self._cluster.store.list(JOBS):
+        for document in self._store.list(JOBS):
             view = JobView(document)
             if view.condition("Running") is not None:
                 running[view.uid] = view
@@ -64,18 +52,17 @@ class FaultWatch:
         return _LOOK_SECONDS if waits else None
 
     def _strike(self, view: JobView, seconds: float) -> None:
-        cluster = self._cluster
         for lost in self._due(LostNode, view, seconds, self._has_node(view)):
-            cluster.nodes.lose(self._node(view, lost.pod))
+            self._nodes.lose(self._node(view, lost.pod))
         for failed in self._due(FailedHealthCheck, view, seconds, self._has_node(view)):
-            cluster.nodes.fail_health_check(self._node(view, failed.pod), reboot=failed.reboot)
-        queued = cluster.kueue.granted(view.document) is not None
+            self._nodes.fail_health_check(self._node(view, failed.pod), reboot=failed.reboot)
+        queued = self._kueue.granted(view.document) is not None
         for preemption in self._due(Preemption, view, seconds, lambda _fault: queued):
-            cluster.kueue.preempt(dict(view.document), preemption.seconds)
+            self._kueue.preempt(dict(view.document), preemption.seconds)
         for _ in self._due(DeletedJob, view, seconds):
-            cluster.store.discard(JOBS, view.document["metadata"])
+            self._store.discard(JOBS, view.document["metadata"])
         for down in self._due(OperatorDown, view, seconds):
-            cluster.operator.pause(down.seconds)
+            self._operator.pause(down.seconds)
 
     def _due(
         self, kind: type[_F], view: JobView, seconds: float, possible: Callable[[_F], bool] = lambda _fault: True
@@ -97,7 +84,7 @@ class FaultWatch:
 
     def _node(self, view: JobView, index: int) -> str:
         """The node of a pod of a job; empty where there is none."""
-        pods = self._cluster.store.list(PODS, view.namespace, {JOB_LABEL: view.name})
+        pods = self._store.list(PODS, view.namespace, {JOB_LABEL: view.name})
         name = f"{view.name}-{view.replica_name}-{index}"
         found = [pod["spec"].get("nodeName", "") for pod in pods if pod["metadata"]["name"] == name]
         return found[0] if found else ""

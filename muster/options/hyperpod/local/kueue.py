@@ -17,12 +17,11 @@ from muster.options.hyperpod.local.node import allocatable
 from muster.options.hyperpod.local.operator.job_view import JobView
 from muster.options.hyperpod.local.operator.pod_view import JOB_LABEL
 from muster.options.hyperpod.local.quantities import Amounts, lacking, requests_of, times, total
-from muster.options.hyperpod.local.work_queue import WorkQueue
+from muster.options.hyperpod.local.reconciler import Reconciler
 
 PRIORITIES = {"inference-priority": 100, "training-priority": 80, "experiments-priority": 50, "idle-priority": 0}
 """The priority classes of a cluster's policy, with their weights."""
 _UNCOUNTED = frozenset({"pods", "ephemeral-storage"})
-_ALL = "workloads"
 _ENDED = frozenset({"Succeeded", "Failed"})
 Document = dict[str, Any]
 
@@ -133,11 +132,11 @@ class Kueue:
         self._workloads: dict[str, _Workload] = {}
         """By the uids of their jobs."""
         self._lock = threading.RLock()
-        self._queue: WorkQueue[str] = WorkQueue("kueue", self._reconcile)
+        self._loop = Reconciler("kueue", self._reconcile)
 
     def seen(self) -> None:
         """A job or a pod has changed."""
-        self._queue.add(_ALL)
+        self._loop.wake()
 
     def granted(self, job: Mapping[str, Any]) -> int | None:
         """The pods for which a job has quota, spares included; None for a job without a queue."""
@@ -155,9 +154,9 @@ class Kueue:
                 return
             workload.held_until = time.monotonic() + wait_seconds
             self._grant(job, 0)
-        self._queue.add(_ALL, wait_seconds)
+        self._loop.wake(wait_seconds)
 
-    def _reconcile(self, _key: str) -> float | None:
+    def _reconcile(self) -> float | None:
         with self._lock:
             jobs = {
                 job["metadata"]["uid"]: job

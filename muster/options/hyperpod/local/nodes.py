@@ -5,27 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum, auto
 
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
 from muster.options.hyperpod.local.node import Health, Node, instance_of, new_instance_id
-from muster.options.hyperpod.local.work_queue import WorkQueue
 
 _AGENT = "HyperPod Health Monitoring Agent (HMA) has detected fault type {} on this node and is unhealthy."
-
-
-class Step(Enum):
-    """What happens to a node when its time has come."""
-
-    NOTICE = auto()
-    """The cluster notices that the node is gone."""
-    REPAIR = auto()
-    """Its repair begins: the instance is ended or started again."""
-    REPLACE = auto()
-    """A new instance takes its place."""
-    RETURN = auto()
-    """It is back after a reboot."""
 
 
 class Nodes:
@@ -48,22 +33,21 @@ class Nodes:
         self._lock = threading.Lock()
         self._nodes: dict[str, Node] = {}
         self._repairing: set[str] = set()
-        self._queue: WorkQueue[tuple[str, Step]] = WorkQueue("nodes", self._step)
 
     def all(self) -> dict[str, Node]:
         """The nodes by name."""
         with self._lock:
             return dict(sorted(self._nodes.items()))
 
-    def join(self, count: int, replaces: str = "") -> None:
+    def join(self, count: int, *, replace_others: bool = False) -> None:
         """New instances join the cluster."""
-        group, where = self._events.group, f"in Cluster {self._events.name} and IG {self._events.group}"
+        group, where = self._events.group, self._where("in")
         for _ in range(count):
             node = Node(new_instance_id(), self._settings.node_type, group, self._region)
             with self._lock:
                 self._nodes[node.name] = node
-            words = f"Instance {node.instance} is starting as part of instance replacement {where}"
-            if replaces:
+            if replace_others:
+                words = f"Instance {node.instance} is starting as part of instance replacement {where}"
                 self._events.instance(node.instance, words)
             self._events.instance(node.instance, f"EC2 Instance {node.instance} successfully provisioned {where}")
         self._changed()
@@ -73,7 +57,7 @@ class Nodes:
         self._lose_processes(name)
         with self._lock:
             self._repairing.add(name)
-        self._queue.add((name, Step.NOTICE), self._settings.node_seconds)
+        _later(self._settings.node_seconds, self._notice, name)
 
     def fail_health_check(self, name: str, *, reboot: bool) -> None:
         """A deep health check of the node has failed: it is drained, and repaired later."""
@@ -84,49 +68,51 @@ class Nodes:
         health = Health.PENDING_REBOOT if reboot else Health.PENDING_REPLACEMENT
         self._set(name, health=health)
         self._unhealthy(name, "NvidiaErrorReboot" if reboot else "NvidiaErrorTerminate", reboot=reboot)
-        self._queue.add((name, Step.REPAIR), self._settings.node_seconds)
+        _later(self._settings.node_seconds, self._repair, name)
 
-    # --- steps ---------------------------------------------------------------------------------
+    # --- what follows, each in its time --------------------------------------------------------
 
-    def _step(self, key: tuple[str, Step]) -> None:
-        name, step = key
-        if step is Step.NOTICE:
-            self._set(name, health=Health.PENDING_REPLACEMENT, is_ready=False)
-            self._unhealthy(name, "InstanceUnreachable", reboot=False)
-            self._queue.add((name, Step.REPLACE), self._settings.replace_seconds)
-        elif step is Step.REPAIR:
-            self._repair(name)
-        elif step is Step.REPLACE:
-            self._end_instance(name)
-            self.join(1, replaces=name)
-        else:
-            self._set(name, health=Health.SCHEDULABLE, is_ready=True)
-            with self._lock:
-                self._repairing.discard(name)
-            self._events.node_health(
-                instance_of(name),
-                healthy=True,
-                why="The node is healthy.",
-                repair="None",
-                recommendation="No action is needed.",
-            )
+    def _notice(self, name: str) -> None:
+        """The cluster notices that the node is gone."""
+        self._set(name, health=Health.PENDING_REPLACEMENT, is_ready=False)
+        self._unhealthy(name, "InstanceUnreachable", reboot=False)
+        _later(self._settings.replace_seconds, self._replace, name)
 
     def _repair(self, name: str) -> None:
+        """Its repair begins: the instance is ended or started again."""
         self._lose_processes(name)
         self._set(name, is_ready=False)
-        step = Step.REPLACE
+        step = self._replace
         if self.all()[name].health is Health.PENDING_REBOOT:
-            instance, step = instance_of(name), Step.RETURN
-            where = f"on Cluster {self._events.name} and IG {self._events.group}"
+            instance, step = instance_of(name), self._return
+            where = self._where("on")
             self._events.instance(instance, f"Reboot of EC2 Instance {instance} is currently in progress {where}")
-        self._queue.add((name, step), self._settings.replace_seconds)
+        _later(self._settings.replace_seconds, step, name)
 
-    def _end_instance(self, name: str) -> None:
-        instance, where = instance_of(name), f"in Cluster {self._events.name} and IG {self._events.group}"
+    def _replace(self, name: str) -> None:
+        """A new instance takes its place."""
         with self._lock:
             self._nodes.pop(name, None)
             self._repairing.discard(name)
+        instance, where = instance_of(name), self._where("in")
         self._events.instance(instance, f"Termination of EC2 Instance {instance} is currently in progress {where}")
+        self.join(1, replace_others=True)
+
+    def _return(self, name: str) -> None:
+        """It is back after a reboot."""
+        self._set(name, health=Health.SCHEDULABLE, is_ready=True)
+        with self._lock:
+            self._repairing.discard(name)
+        self._events.node_health(
+            instance_of(name),
+            healthy=True,
+            why="The node is healthy.",
+            repair="None",
+            recommendation="No action is needed.",
+        )
+
+    def _where(self, preposition: str) -> str:
+        return f"{preposition} Cluster {self._events.name} and IG {self._events.group}"
 
     def _unhealthy(self, name: str, fault: str, *, reboot: bool) -> None:
         repair = "Reboot" if reboot else "Replace"
@@ -142,3 +128,9 @@ class Nodes:
         with self._lock:
             self._nodes[name] = replace(self._nodes[name], **changes)  # type: ignore[arg-type]  # of its fields
         self._changed()
+
+
+def _later(seconds: float, step: Callable[[str], None], name: str) -> None:
+    timer = threading.Timer(seconds, step, (name,))
+    timer.daemon = True
+    timer.start()

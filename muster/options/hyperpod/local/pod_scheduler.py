@@ -11,9 +11,7 @@ from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore, t
 from muster.options.hyperpod.local.kubernetes.served_resources import PODS
 from muster.options.hyperpod.local.nodes import Nodes
 from muster.options.hyperpod.local.quantities import requests_of
-from muster.options.hyperpod.local.work_queue import WorkQueue
-
-_ALL = "pods"
+from muster.options.hyperpod.local.reconciler import Reconciler
 
 
 class Scheduler:
@@ -22,13 +20,13 @@ class Scheduler:
     def __init__(self, store: ObjectStore, nodes: Nodes) -> None:
         self._store = store
         self._nodes = nodes
-        self._queue: WorkQueue[str] = WorkQueue("scheduler", self._schedule)
+        self._loop = Reconciler("scheduler", self._schedule)
 
     def seen(self) -> None:
         """A pod or a node has changed."""
-        self._queue.add(_ALL)
+        self._loop.wake()
 
-    def _schedule(self, _key: str) -> None:
+    def _schedule(self) -> None:
         pods = self._store.list(PODS)
         waiting = [
             pod for pod in pods if not pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")

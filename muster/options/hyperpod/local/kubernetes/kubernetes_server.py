@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import socket
 from pathlib import Path
 
 from hypercorn.asyncio import serve
 
-from muster.local.certificate_authority import create_certificates, tls_config
+from muster.local.certificate_authority import create_certificates, listening, tls_config
 from muster.local.counted_calls import CallLog
 from muster.local.ministack.host import Account
 from muster.local.service.fault_book import FaultBook
@@ -24,23 +23,15 @@ class KubernetesServer:
     """An EKS cluster with its API. Make it in the service's process when MiniStack is ready, then `start` it."""
 
     def __init__(self, account: Account, name: str, directory: Path, faults: FaultBook, calls: CallLog) -> None:
-        """A new cluster.
+        """A new cluster; `name` is that of the EKS cluster, and `directory` of its certificates.
 
-        Args:
-            account: where EKS has it.
-            name: of the EKS cluster.
-            directory: of its certificates.
-            faults: may hold a KubernetesError.
-            calls: where its calls are counted.
+        `faults` may hold a KubernetesError, and its calls are counted in `calls`.
         """
         self.store = ObjectStore()
         authenticate = embedded_clusters.authenticator(account, name)
         self._api = KubernetesApi(name, self.store, authenticate, faults, calls)
         self._certificates = create_certificates(directory, _HOST)
-        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._listener.bind((_HOST, 0))
-        self._listener.listen(512)
+        self._listener = listening(_HOST, 0)
         endpoint = f"https://{_HOST}:{self._listener.getsockname()[1]}"
         authority = base64.b64encode(self._certificates.authority.read_bytes()).decode()
         embedded_clusters.register(account, name, endpoint, authority, VERSION)

@@ -106,7 +106,7 @@ class ObjectStore:
             if key in self._objects:
                 raise already_exists(resource, metadata["name"])
             self._put(key, new)
-            if owner := _owner(new):  # it comes too late where its owner is gone
+            if owner := owner_of(new):  # it comes too late where its owner is gone
                 self._follow(owner)
             return copy.deepcopy(new)
 
@@ -255,9 +255,9 @@ class ObjectStore:
             return
         for other, found in list(self._objects.items()):
             # The end of one may have brought that of the others.
-            if other in self._objects and _owner(found) == owner and not found["metadata"].get("deletionTimestamp"):
+            if other in self._objects and owner_of(found) == owner and not found["metadata"].get("deletionTimestamp"):
                 self.delete(other[0], other[2], other[1])
-        if key is not None and key in self._objects and owner not in map(_owner, self._objects.values()):
+        if key is not None and key in self._objects and owner not in map(owner_of, self._objects.values()):
             self._remove(key)
 
     def _remove(self, key: Key) -> Document:
@@ -265,7 +265,7 @@ class ObjectStore:
         self._version += 1
         last["metadata"]["resourceVersion"] = str(self._version)
         self._announce(WatchEvent(last, key[0], is_gone=True))
-        if owner := _owner(last):
+        if owner := owner_of(last):
             self._follow(owner)
         return copy.deepcopy(last)
 
@@ -306,7 +306,7 @@ def _too_long(annotations: object) -> Iterator[SchemaProblem]:
         yield SchemaProblem("metadata.annotations", SchemaRule.LIMIT, allowed)
 
 
-def _owner(document: Document) -> str | None:
+def owner_of(document: Mapping[str, Any]) -> str | None:
     """The uid of the object's owner. The objects that have one are made here, each with one owner."""
     owners = document["metadata"].get("ownerReferences") or ()
     return str(owners[0]["uid"]) if owners else None

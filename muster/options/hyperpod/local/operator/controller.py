@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from muster.options.hyperpod.local.kubernetes.object_store import owner_of
 from muster.options.hyperpod.local.operator.job_run import JobCluster, JobRun
-from muster.options.hyperpod.local.operator.pod_view import JOB_LABEL
 
 
 class Operator:
@@ -28,35 +28,34 @@ class Operator:
             if run is None:
                 if not is_gone:
                     new = JobRun(self._cluster, metadata["namespace"], metadata["name"], metadata["uid"], self._forget)
-                    new.queue.pause(self._paused_until - time.monotonic())
-                    new.wake()
+                    new.loop.pause(self._paused_until - time.monotonic())
+                    new.loop.wake()
                     self._runs[metadata["uid"]] = new
                 return
-        run.wake()
+        run.loop.wake()
 
     def pod_seen(self, pod: Mapping[str, Any]) -> None:
         """A pod was added, changed or deleted."""
-        metadata = pod["metadata"]
-        if JOB_LABEL in (metadata.get("labels") or {}):
-            owners = {owner["uid"] for owner in metadata.get("ownerReferences") or ()}
-            for run in self._known(owners):
-                run.wake()
+        with self._lock:
+            run = self._runs.get(owner_of(pod) or "")
+        if run is not None:
+            run.loop.wake()
 
     def wake_all(self) -> None:
         """Nodes or quotas have changed."""
-        for run in self._known(None):
-            run.wake()
+        for run in self._known():
+            run.loop.wake()
 
     def pause(self, seconds: float) -> None:
         """The operator is down for so long: nothing is reconciled."""
         with self._lock:
             self._paused_until = time.monotonic() + seconds
-        for run in self._known(None):
-            run.queue.pause(seconds)
+        for run in self._known():
+            run.loop.pause(seconds)
 
-    def _known(self, uids: set[str] | None) -> list[JobRun]:
+    def _known(self) -> list[JobRun]:
         with self._lock:
-            return [run for uid, run in self._runs.items() if uids is None or uid in uids]
+            return [*self._runs.values()]
 
     def _forget(self, uid: str) -> None:
         with self._lock:

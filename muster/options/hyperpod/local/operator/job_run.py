@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Any
 
 from muster.options.hyperpod.local import node_choice
-from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore, timestamp
+from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore, owner_of, timestamp
 from muster.options.hyperpod.local.kubernetes.served_resources import JOBS, PODS
 from muster.options.hyperpod.local.kubernetes.status_errors import StatusError
 from muster.options.hyperpod.local.node import Node, instance_of
@@ -21,14 +21,13 @@ from muster.options.hyperpod.local.operator.faults_of_pods import LOST_AGENT, NO
 from muster.options.hyperpod.local.operator.job_view import FOREVER, JobView
 from muster.options.hyperpod.local.operator.pod_view import JOB_LABEL, PodView, new_pod
 from muster.options.hyperpod.local.operator.restarts import Remedy, RestartCounts, judge, to_avoid
-from muster.options.hyperpod.local.work_queue import WorkQueue
+from muster.options.hyperpod.local.reconciler import Reconciler
 
 _ASK_SECONDS = 0.25  # between two looks at the agents of a job; AWS does not say how often the operator asks
 _SETTLE_SECONDS = 1.0
 _UNREACHABLE_SECONDS = 30.0  # a busy machine answers late; AWS does not say
 _DEFAULT_SCALING_SECONDS = 60
 _DEFAULT_FAULTY_SECONDS = 30
-_KEY = "job"
 MASTER_PORT = 29400
 _RESTART = {"restart_mode": "process_level_restart"}
 
@@ -84,18 +83,14 @@ class JobRun:
         self._refusal = ""
         """Why the last pod was refused."""
         self._grow_to = 0
-        self.queue: WorkQueue[str] = WorkQueue(f"job-{name}", self._reconcile)
-
-    def wake(self) -> None:
-        """Something of the job, its pods or nodes has changed."""
-        self.queue.add(_KEY)
+        self.loop = Reconciler(f"job-{name}", self._reconcile)
 
     # --- one look ------------------------------------------------------------------------------
 
-    def _reconcile(self, _key: str) -> float | None:
+    def _reconcile(self) -> float | None:
         document = self._store.find(JOBS, self._name, self._namespace)
         if document is None or document["metadata"]["uid"] != self._uid:
-            self.queue.close()
+            self.loop.close()
             self._closed(self._uid)
             return None
         if document["metadata"].get("deletionTimestamp"):
@@ -141,12 +136,11 @@ class JobRun:
         if self._refusal:
             return f": {self._refusal}"
         for pod in self._pods(view):
-            status = pod.document.get("status", {})
-            for container in status.get("containerStatuses") or ():
+            for container in pod.status.get("containerStatuses") or ():
                 waiting = container["state"].get("waiting")
                 if waiting:
                     return f": {waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
-            for condition in status.get("conditions") or ():
+            for condition in pod.status.get("conditions") or ():
                 if condition["type"] == "PodScheduled" and condition["status"] == "False":
                     return f": {condition.get('message', '')}"
         return ""
@@ -180,7 +174,7 @@ class JobRun:
 
     def _pods(self, view: JobView) -> list[PodView]:
         found = self._store.list(PODS, view.namespace, {JOB_LABEL: view.name})
-        mine = [PodView(item) for item in found if _owner(item) == view.uid]
+        mine = [PodView(item) for item in found if owner_of(item) == view.uid]
         return sorted(mine, key=lambda pod: pod.index)
 
     def _active(self, pods: Sequence[PodView]) -> list[PodView]:
@@ -217,7 +211,7 @@ class JobRun:
     def _refused(self, why: str, pods: Sequence[PodView]) -> list[PodView]:
         """A pod was refused, because its service account is not there, for example: it is tried again."""
         self._refusal = why
-        self.queue.add(_KEY, _SETTLE_SECONDS)
+        self.loop.wake(_SETTLE_SECONDS)
         return list(pods)
 
     def _replace_spares(self, pods: Sequence[PodView], active: Sequence[PodView], nodes: Mapping[str, Node]) -> None:
@@ -360,7 +354,7 @@ class JobRun:
         possible = [count for count in view.counts if self._count < count <= self._count + room]
         if possible:
             self._phase, self._grow_to, self._scaled_at = Phase.GROWING, possible[-1], now
-            self.wake()
+            self.loop.wake()
 
     def _end_growing(self, view: JobView, pods: Sequence[PodView], policy: Mapping[str, Any], now: float) -> None:
         new = [pod for pod in pods if pod.uid not in self._ranks and pod.index < self._grow_to and pod.runs]
@@ -451,7 +445,3 @@ class JobRun:
 def _seconds_since(at: str | None) -> float:
     """Seconds from a time of a status; 0 where it has none."""
     return 0.0 if at is None else (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
-
-
-def _owner(pod: Mapping[str, Any]) -> str:
-    return next((str(owner["uid"]) for owner in pod["metadata"].get("ownerReferences") or ()), "")

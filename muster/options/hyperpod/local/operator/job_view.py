@@ -13,8 +13,8 @@ FOREVER = -1
 
 
 @dataclass(frozen=True)
-class JobView:
-    """A job's document with its defaults. One replicaSpec: the embedded operator refuses several."""
+class ObjectView:
+    """What jobs and pods have in common."""
 
     document: Mapping[str, Any]
 
@@ -38,6 +38,15 @@ class JobView:
         """Its status."""
         status: Mapping[str, Any] = self.document.get("status") or {}
         return status
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it is being deleted."""
+        return bool(self.document["metadata"].get("deletionTimestamp"))
+
+
+class JobView(ObjectView):
+    """A job's document with its defaults. One replicaSpec: the embedded operator refuses several."""
 
     @cached_property
     def _replica(self) -> Mapping[str, Any]:

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from muster.options.hyperpod.contract.object_identity import API_VERSION, KIND
 from muster.options.hyperpod.local.node import HOSTNAME, name_of
-from muster.options.hyperpod.local.operator.job_view import JobView
+from muster.options.hyperpod.local.operator.job_view import JobView, ObjectView
 
 JOB_LABEL = "HPJob"
 
 
-@dataclass(frozen=True)
-class PodView:
+class PodView(ObjectView):
     """A pod of a job."""
-
-    document: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return str(self.document["metadata"]["name"])
-
-    @property
-    def uid(self) -> str:
-        """Its uid."""
-        return str(self.document["metadata"]["uid"])
 
     @property
     def index(self) -> int:
@@ -43,17 +29,12 @@ class PodView:
     @property
     def phase(self) -> str:
         """Pending, Running, Succeeded, Failed."""
-        return str(self.document.get("status", {}).get("phase", "Pending"))
+        return str(self.status.get("phase", "Pending"))
 
     @property
     def address(self) -> str:
         """Its address; empty before it runs."""
-        return str(self.document.get("status", {}).get("podIP") or "")
-
-    @property
-    def deleting(self) -> bool:
-        """Whether it is being deleted."""
-        return bool(self.document["metadata"].get("deletionTimestamp"))
+        return str(self.status.get("podIP") or "")
 
     @property
     def runs(self) -> bool:
@@ -63,17 +44,12 @@ class PodView:
     @property
     def end_words(self) -> str:
         """How its container has ended."""
-        status = self.document.get("status", {})
-        for container in status.get("containerStatuses") or ():
+        for container in self.status.get("containerStatuses") or ():
             end = container["state"].get("terminated")
             if end is not None:
-                said = (
-                    f"{end.get('reason', 'Error')}: {end['message']}"
-                    if end.get("message")
-                    else end.get("reason", "Error")
-                )
-                return f"{said}, exit code: {end['exitCode']}"
-        return f"{status.get('reason', 'Unknown')}: {status.get('message', '')}".rstrip(": ")
+                said = f": {end['message']}" if end.get("message") else ""
+                return f"{end['reason']}{said}, exit code: {end['exitCode']}"
+        return f"{self.status.get('reason', 'Unknown')}: {self.status.get('message', '')}".rstrip(": ")
 
 
 def new_pod(view: JobView, index: int, avoid: Sequence[str]) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import secrets
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,30 +14,13 @@ from muster.local.processes.process_pool import ProcessPool
 from muster.local.sagemaker.log_shipping import LogSink
 
 # Above those of training jobs (muster/local/sagemaker/job_hosts.py).
-_FIRST = int(ipaddress.IPv4Address("127.240.0.1"))
+_FIRST = ipaddress.IPv4Address("127.240.0.1")
 _COUNT = 2**20 - 3
 
 
-class Addresses:
-    """Addresses that no other pod of this cloud has; those of another cloud are likely others. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._used: set[int] = set()
-        self._lock = threading.Lock()
-
-    def take(self) -> str:
-        """A free address."""
-        with self._lock:
-            while True:
-                number = _FIRST + secrets.randbelow(_COUNT)
-                if number not in self._used and number % 256 not in {0, 255}:
-                    self._used.add(number)
-                    return str(ipaddress.IPv4Address(number))
-
-    def give_back(self, address: str) -> None:
-        """The pod has ended."""
-        with self._lock:
-            self._used.discard(int(ipaddress.IPv4Address(address)))
+def _numbers() -> Iterator[int]:
+    """No number comes twice in a cloud; those of another cloud on this machine are likely others."""
+    return itertools.count(secrets.randbelow(_COUNT))
 
 
 @dataclass(frozen=True)
@@ -55,4 +38,9 @@ class PodMachine:
     """The variables by which a pod that starts now gets credentials; the file is for its token."""
     open_log: Callable[[str], LogSink]
     """Opens the log stream of a node."""
-    addresses: Addresses = field(default_factory=Addresses)
+    numbers: Iterator[int] = field(default_factory=_numbers)
+    """Of the pods' addresses."""
+
+    def new_address(self) -> str:
+        """An address that no other pod has."""
+        return str(_FIRST + next(self.numbers) % _COUNT)

@@ -50,7 +50,7 @@ class PodProcess:
         self._bin = bin_folder
         self.place: Path = machine.place / "pods" / self.uid
         self._output = self.place / "output"
-        self._address = machine.addresses.take()
+        self._address = machine.new_address()
         self._ended = threading.Event()
         self._stop = threading.Event()
         self._deadline: float | None = None
@@ -85,7 +85,6 @@ class PodProcess:
             self._write(pod_status.ended(self._pod, end))
         finally:
             self._ended.set()
-            self._machine.addresses.give_back(self._address)
             if self._stop.is_set() and not self._lost:
                 # The object was waiting for the end of the container.
                 self._store.discard(PODS, self._pod["metadata"], grace_seconds=0)
