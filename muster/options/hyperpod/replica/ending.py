@@ -15,12 +15,14 @@ from pathlib import Path
 
 from muster.contract import timestamps
 from muster.contract.errors import MusterError
-from muster.contract.exits import failure_text
+from muster.contract.exits import ReplicaExit, failure_text, with_exit_word
 from muster.contract.layout import s3_uri, split_s3_uri
 from muster.contract.run.notices import EndNotice, Notice, NoticeKind
 from muster.options.hyperpod.contract.pod_bootstrap import ENV_POD_NAME
 from muster.options.hyperpod.contract.pod_work import ENV_POD_WORK
 from muster.options.hyperpod.replica.objects import Objects
+from muster.replica.replica_errors import InputError, StoppedError
+from muster.replica.store.transport import StoreDeniedError
 
 NOTICE_SECONDS = 10.0
 """How long a notice is tried."""
@@ -30,7 +32,27 @@ _JOB = re.compile(r"-r(\d{1,4})-a(\d{1,3})$")
 _TERMINATION_LOG = "/dev/termination-log"
 _ENV_TERMINATION_LOG = "MUSTER_LOCAL_TERMINATION_LOG"  # on the embedded cluster, whose pods share a machine
 
+_EXITS = {
+    StoppedError: ReplicaExit.STOPPED,
+    InputError: ReplicaExit.BAD_INPUT,
+    StoreDeniedError: ReplicaExit.BAD_INPUT,
+}
+
 log = logging.getLogger("muster.replica")
+
+
+@dataclass(frozen=True)
+class End:
+    """How a pod ends, or a start of its program: the exit code, and the reason of a failure."""
+
+    code: int
+    reason: str = ""
+
+
+def end_of(error: MusterError | OSError) -> End:
+    """How it ends where Muster's own part has failed."""
+    code = next((code for kind, code in _EXITS.items() if isinstance(error, kind)), ReplicaExit.RENDEZVOUS)
+    return End(code, with_exit_word(code, str(error)))
 
 
 @dataclass(frozen=True)
@@ -109,6 +131,15 @@ def reporter_of(variables: Mapping[str, str], objects: Objects) -> Reporter | No
     number = pod.rsplit("-", 1)[-1]
     mark = f"{number if number.isdigit() else 0}-{int(time.time())}-{uuid.uuid4().hex[:8]}"
     return Reporter(objects, place, run, int(job[1]), int(job[2]), pod, mark)
+
+
+def write_failure(base: Path, reason: str) -> None:
+    """Write the reason to output/failure, as in the container of a training job; `base` stands for /opt/ml."""
+    try:
+        (base / "output").mkdir(parents=True, exist_ok=True)
+        (base / "output" / "failure").write_text(failure_text(reason))
+    except OSError as error:
+        log.warning("event=failure-not-written reason=%r", str(error))
 
 
 def write_termination_message(reason: str, variables: Mapping[str, str]) -> None:

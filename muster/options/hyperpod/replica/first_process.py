@@ -23,22 +23,27 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import IO
 
 from muster.contract.errors import MusterError
-from muster.contract.exits import ReplicaExit, failure_text, with_exit_word
+from muster.contract.exits import ReplicaExit, with_exit_word
 from muster.options.hyperpod.contract.pod_log_lines import line_head
 from muster.options.hyperpod.replica.agent import WORKER_STOP_SECONDS, agent_command, agent_variables, find_agent
 from muster.options.hyperpod.replica.channels import download_channels
-from muster.options.hyperpod.replica.ending import Reporter, reporter_of, write_termination_message
+from muster.options.hyperpod.replica.ending import (
+    End,
+    Reporter,
+    end_of,
+    reporter_of,
+    write_failure,
+    write_termination_message,
+)
 from muster.options.hyperpod.replica.folder import PodFolder
-from muster.options.hyperpod.replica.kept_checkpoints import KeptCheckpoints, bounded_keep
+from muster.options.hyperpod.replica.kept_checkpoints import KeptCheckpoints
 from muster.options.hyperpod.replica.objects import Objects
 from muster.options.hyperpod.replica.pod import ENV_POD_FOLDER, Pod, base_of, read_pod
 from muster.replica.group.process_output import PrefixedLines
 from muster.replica.replica_errors import InputError, StoppedError
-from muster.replica.store.transport import StoreDeniedError, StoreError
 
 # Together less than Kubernetes waits, with NOTICE_SECONDS.
 AGENT_STOP_SECONDS = WORKER_STOP_SECONDS + 10.0
@@ -51,14 +56,6 @@ _READ_BYTES = 1 << 16
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 
 log = logging.getLogger("muster.replica")
-
-
-@dataclass(frozen=True)
-class End:
-    """How a pod ends: its exit code, and the reason of a failure."""
-
-    code: int
-    reason: str = ""
 
 
 def main(variables: Mapping[str, str]) -> int:
@@ -109,11 +106,8 @@ def _run(variables: Mapping[str, str], stop: threading.Event, reporter: Reporter
     except StoppedError:
         return _stopped("before its program was started")
     except (MusterError, OSError) as error:
-        code = ReplicaExit.BAD_INPUT
-        if isinstance(error, StoreError | OSError) and not isinstance(error, StoreDeniedError):
-            code = ReplicaExit.RENDEZVOUS
-        end = End(code, with_exit_word(code, str(error)))
-        _write_failure(base, end.reason)
+        end = end_of(error)
+        write_failure(base, end.reason)
         return end
     return _Pod(pod, folder, reporter, objects, stop).run(agent, variables)
 
@@ -137,45 +131,35 @@ def _make_tree(pod: Pod) -> None:
         (config / name).write_text(json.dumps(document))
 
 
-def _write_failure(base: Path, reason: str) -> None:
-    try:
-        (base / "output").mkdir(parents=True, exist_ok=True)
-        (base / "output" / "failure").write_text(failure_text(reason))
-    except OSError as error:
-        log.warning("event=failure-not-written reason=%r", str(error))
-
-
+@dataclass
 class _Pod:
     """A pod whose input is there: its agent runs until the operator ends it."""
 
-    def __init__(
-        self, pod: Pod, folder: PodFolder, reporter: Reporter | None, objects: Objects, stop: threading.Event
-    ) -> None:
-        self._pod = pod
-        self._folder = folder
-        self._reporter = reporter
-        self._objects = objects
-        self._stop = stop
-        self._noticed_at = 0.0
-        self._ran_when_asked = False
+    pod: Pod
+    folder: PodFolder
+    reporter: Reporter | None
+    objects: Objects
+    stop: threading.Event
+    noticed_at: float = 0.0
+    ran_when_asked: bool = False
 
     def run(self, agent: str, variables: Mapping[str, str]) -> End:
         """Start the agent, and return how the pod ends."""
         _adopt_orphans()
-        logs = self._folder.place / "logs"
+        logs = self.folder.place / "logs"
         logs.mkdir(exist_ok=True)
         process = subprocess.Popen(
-            agent_command(agent, self._pod, logs),
-            env={**agent_variables(variables, self._pod), ENV_POD_FOLDER: str(self._folder.place)},
+            agent_command(agent, self.pod, logs),
+            env={**agent_variables(variables, self.pod), ENV_POD_FOLDER: str(self.folder.place)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        head = line_head(self._pod.work.job, self._pod.number)
+        head = line_head(self.pod.work.job, self.pod.number)
         output = threading.Thread(target=_pass_on, args=(process.stdout, head), name="output", daemon=True)
         output.start()
         code = self._wait(process)
-        self._folder.end_processes()
+        self.folder.end_processes()
         output.join(_DRAIN_SECONDS)
         _reap()
         self._keep_checkpoints()
@@ -191,9 +175,9 @@ class _Pod:
                     code = os.waitstatus_to_exitcode(status)
                     process.returncode = code
                     return code if code >= 0 else 128 - code
-            if self._stop.is_set() and kill_at is None:
+            if self.stop.is_set() and kill_at is None:
                 kill_at = time.monotonic() + AGENT_STOP_SECONDS
-                self._ran_when_asked = self._folder.is_running or not self._folder.has_begun
+                self.ran_when_asked = self.folder.is_running or not self.folder.has_begun
                 # Not by `process`: that would wait for it, too. Until it is waited for its number stays its own.
                 os.kill(process.pid, signal.SIGTERM)
             elif kill_at is not None and time.monotonic() > kill_at:
@@ -201,35 +185,38 @@ class _Pod:
                 os.killpg(process.pid, signal.SIGKILL)
                 kill_at = time.monotonic() + AGENT_STOP_SECONDS
             self._notice_early()
-            self._stop.wait(_LOOK_SECONDS) if kill_at is None else time.sleep(_LOOK_SECONDS)
+            self.stop.wait(_LOOK_SECONDS) if kill_at is None else time.sleep(_LOOK_SECONDS)
 
     def _notice_early(self) -> None:
         """Wake the control plane where the agent outlives its program for long."""
-        end = self._folder.end
-        if self._reporter is None or end is None or end.at == self._noticed_at:
+        end = self.folder.end
+        if self.reporter is None or end is None or end.at == self.noticed_at:
             return
         if time.time() - end.at > EARLY_NOTICE_SECONDS:
-            self._noticed_at = end.at
+            self.noticed_at = end.at
             suffix = f"-early-{int(end.at)}"
             # Beside this: a signal must be passed on at any time.
-            report = partial(self._reporter.ended, end.code, end.reason, suffix)
+            report = partial(self.reporter.ended, end.code, end.reason, suffix)
             threading.Thread(target=report, name="early-notice", daemon=True).start()
 
     def _keep_checkpoints(self) -> None:
         """Copy what a killed worker has left. Most often there is nothing."""
-        if not self._folder.has_begun:
+        if not self.folder.has_begun:
             return
-        place, uri = self._pod.base / "checkpoints", self._pod.work.checkpoints_uri
-        bounded_keep(KeptCheckpoints(self._objects, place, uri, self._folder.place), LAST_KEEP_SECONDS)
+        place, uri = self.pod.base / "checkpoints", self.pod.work.checkpoints_uri
+        checkpoints = KeptCheckpoints(self.objects, place, uri, self.folder.place)
+        keeping = threading.Thread(target=checkpoints.try_to_keep, name="last-checkpoints", daemon=True)
+        keeping.start()
+        keeping.join(LAST_KEEP_SECONDS)
 
     def _end(self, agents_code: int) -> End:
         """What the program's end was; where it has not reported one, what is known of the agent's."""
-        end = self._folder.end
+        end = self.folder.end
         if end is not None:
             return End(end.code, end.reason)
-        if self._ran_when_asked:
-            return _stopped("and its program did not end in time" if self._folder.has_begun else "while it waited")
-        if self._folder.has_begun:
+        if self.ran_when_asked:
+            return _stopped("and its program did not end in time" if self.folder.has_begun else "while it waited")
+        if self.folder.has_begun:
             text = "The pod's program was killed, and left no reason: its memory may have been used up"
             return End(ReplicaExit.KILLED, text)
         if agents_code == 0:

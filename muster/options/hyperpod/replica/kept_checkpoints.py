@@ -47,6 +47,7 @@ class KeptCheckpoints:
         self._ledger = folder / "checkpoints.json"
         self._same = self._read()
         self._lock = threading.Lock()
+        self._has_warned = False
 
     def restore(self) -> int:
         """Bring to the folder what is newer in S3, or only there; returns how many files.
@@ -108,17 +109,20 @@ class KeptCheckpoints:
             self._write()
         return changed
 
-    def keep_until(self, end: threading.Event, seconds: float = KEEP_SECONDS) -> None:
-        """Keep them until `end` is set; what fails is tried again with the next look."""
-        warned = False
-        while not end.wait(seconds):
-            try:
-                self.keep()
-                warned = False
-            except (MusterError, OSError) as error:
-                if not warned:
-                    log.warning("event=checkpoints-not-kept reason=%r", str(error))
-                warned = True
+    def keep_until(self, end: threading.Event) -> None:
+        """Keep them until `end` is set."""
+        while not end.wait(KEEP_SECONDS):
+            self.try_to_keep()
+
+    def try_to_keep(self) -> None:
+        """Keep them; what fails is tried again with the next look, and logged for the first time."""
+        try:
+            self.keep()
+            self._has_warned = False
+        except (MusterError, OSError) as error:
+            if not self._has_warned:
+                log.warning("event=checkpoints-not-kept reason=%r", str(error))
+            self._has_warned = True
 
     def _copy(self, path: Path, uri: str, here: tuple[int, int]) -> str | None:
         try:
@@ -158,21 +162,3 @@ def _version(path: Path) -> tuple[int, int] | None:
 
 def _of(status: os.stat_result) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
-
-
-def bounded_keep(checkpoints: KeptCheckpoints, seconds: float) -> bool:
-    """Keep them once more, for at most so many seconds; whether all is copied."""
-    done = threading.Event()
-
-    def keep() -> None:
-        try:
-            checkpoints.keep()
-        except (MusterError, OSError) as error:
-            log.warning("event=checkpoints-not-kept reason=%r", str(error))
-        else:
-            done.set()
-
-    thread = threading.Thread(target=keep, name="last-checkpoints", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return done.is_set()

@@ -163,7 +163,7 @@ class Objects:
                 raise StoppedError
             file.write(piece)
             if check is not None:
-                check.add(piece)
+                check.digest.update(piece)
 
     def put(self, uri: str, body: bytes) -> str:
         """Write a small object; returns its ETag. Raises StoreDeniedError, StoreUnavailableError."""
@@ -216,20 +216,17 @@ class Objects:
             self.client.delete_object(Bucket=bucket, Key=key)
 
 
+@dataclass(frozen=True)
 class _Check:
-    """What S3 says of an object's bytes, and what they are."""
+    """What S3 says of an object's bytes, and the digest of what they are, with the methods of hashlib's."""
 
-    def __init__(self, expected: str, digest: Any, shown: Callable[[bytes], str]) -> None:
-        self._expected, self._digest, self._shown = expected, digest, shown
-
-    def add(self, piece: bytes) -> None:
-        """The next bytes."""
-        self._digest.update(piece)
+    expected: bytes
+    digest: Any
 
     @property
     def is_right(self) -> bool:
         """Whether all bytes have the checksum."""
-        return self._shown(self._digest.digest()) == self._expected
+        return bool(self.digest.digest() == self.expected)
 
 
 class _Crc32:
@@ -247,10 +244,6 @@ class _Crc32:
 
 def _check_of(answer: GetObjectOutputTypeDef) -> _Check | None:
     """A check of the whole object that Python's own library can make; None where S3 has none."""
-
-    def as_base64(digest: bytes) -> str:
-        return base64.b64encode(digest).decode()
-
     known: list[tuple[str | None, Callable[[], Any]]] = [
         (answer.get("ChecksumSHA256"), hashlib.sha256),
         (answer.get("ChecksumSHA1"), lambda: hashlib.sha1(usedforsecurity=False)),
@@ -260,13 +253,12 @@ def _check_of(answer: GetObjectOutputTypeDef) -> _Check | None:
     if answer.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT":
         for expected, digest in known:
             if expected and "-" not in expected:
-                return _Check(expected, digest(), as_base64)
+                return _Check(base64.b64decode(expected), digest())
     tag = answer["ETag"].strip('"')
     # The MD5 of what was sent at once, unless it is encrypted with a key of KMS or of the customer.
     is_plain = answer.get("ServerSideEncryption") in {None, "AES256"} and answer.get("SSECustomerAlgorithm") is None
-    if is_plain and len(tag) == 2 * hashlib.md5(usedforsecurity=False).digest_size:
-        return _Check(tag, hashlib.md5(usedforsecurity=False), bytes.hex)
-    return None
+    md5 = hashlib.md5(usedforsecurity=False)
+    return _Check(bytes.fromhex(tag), md5) if is_plain and len(tag) == 2 * md5.digest_size else None
 
 
 @contextmanager

@@ -24,10 +24,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from muster.contract.errors import MusterError
-from muster.contract.exits import FAILURE_CHARACTERS, ReplicaExit, failure_text, with_exit_word
+from muster.contract.exits import FAILURE_CHARACTERS, failure_text
 from muster.options.hyperpod.contract.pod_work import ENV_POD_WORK
 from muster.options.hyperpod.replica.agent import program_variables
-from muster.options.hyperpod.replica.ending import Reporter, reporter_of
+from muster.options.hyperpod.replica.ending import Reporter, end_of, reporter_of, write_failure
 from muster.options.hyperpod.replica.folder import ENV_POD_START, PodFolder
 from muster.options.hyperpod.replica.hosts import Hosts, read_hosts, write_resource_config
 from muster.options.hyperpod.replica.kept_checkpoints import KeptCheckpoints
@@ -35,9 +35,7 @@ from muster.options.hyperpod.replica.objects import Objects
 from muster.options.hyperpod.replica.pod import Pod, base_of, read_pod
 from muster.replica.group.spawning import end_with_parent
 from muster.replica.replica_errors import InputError, StoppedError
-from muster.replica.store.transport import StoreDeniedError, StoreError
 
-_LOOK_SECONDS = 0.1
 # Of archives: weights hardly become smaller, and the program's end waits for this.
 _ARCHIVE_LEVEL = 1
 _ENV_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
@@ -106,14 +104,14 @@ class _Worker:
         over = threading.Event()
         keeping = threading.Thread(target=checkpoints.keep_until, args=(over,), name="checkpoints", daemon=True)
         keeping.start()
-        code = _wait(program)
+        code = program.wait()
         over.set()
         keeping.join()
         checkpoints.keep()
         if hosts.is_first:
             stored = upload_archives(self._objects, self._base, pod.work.output_uri, pod.work.job)
             log.info("event=stored archives=%s", ",".join(stored) or "none")
-        return code
+        return code if code >= 0 else 128 - code  # as a shell has it
 
     def _start(self, pod: Pod, hosts: Hosts) -> subprocess.Popen[bytes]:
         variables = {
@@ -142,18 +140,11 @@ class _Worker:
 
     def _failed(self, error: MusterError | OSError, failure: Path) -> tuple[int, str]:
         log.error("%s", error)
-        kinds: dict[type, ReplicaExit] = {
-            StoppedError: ReplicaExit.STOPPED,
-            InputError: ReplicaExit.BAD_INPUT,
-            StoreDeniedError: ReplicaExit.BAD_INPUT,
-            StoreError: ReplicaExit.RENDEZVOUS,
-        }
-        code = next((kinds[kind] for kind in type(error).__mro__ if kind in kinds), ReplicaExit.RENDEZVOUS)
+        end = end_of(error)
         # Why the program failed says more than what could not be stored after it.
-        reason = _read_failure(failure) or with_exit_word(code, str(error))
-        failure.parent.mkdir(parents=True, exist_ok=True)
-        failure.write_text(failure_text(reason))
-        return code, reason
+        reason = _read_failure(failure) or end.reason
+        write_failure(self._base, reason)
+        return end.code, reason
 
     def report(self, code: int, reason: str) -> None:
         """Write how this start has ended, for the pod's first process and for the agent."""
@@ -167,13 +158,6 @@ class _Worker:
             except OSError as error:
                 log.warning("event=error-file-not-written reason=%r", str(error))
         self._folder.finish(code, reason)
-
-
-def _wait(program: subprocess.Popen[bytes]) -> int:
-    """The program's exit code, as a shell has it."""
-    while (code := program.poll()) is None:
-        time.sleep(_LOOK_SECONDS)
-    return code if code >= 0 else 128 - code
 
 
 def _read_failure(path: Path) -> str:
