@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from muster.control.runtime.function_settings import FunctionEnvironment
     from muster.options.hyperpod.control.cluster_apis import ClusterApis
     from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
+    from muster.options.hyperpod.control.run_identity import RunIdentities
 
 _PREPARATION_SECONDS = 20.0  # of the minute of the function plan: after that the workflow tries again
 
@@ -82,10 +83,7 @@ class ClusterService(Patient):
         Raises:
             SpecError: a cluster cannot be used.
         """
-        from muster.options.hyperpod.control.run_identity import RunIdentities  # noqa: PLC0415
-
-        identities = RunIdentities(self.apis, plan.place.job_prefix)
-        identities.prepare(plan, role_arn, TimeBudget.of(_PREPARATION_SECONDS))
+        self._identities(plan.place.job_prefix).prepare(plan, role_arn, TimeBudget.of(_PREPARATION_SECONDS))
 
     def clear_up(self, plan: Plan, budget: TimeBudget) -> None:
         """Take the rights of a run's pods away.
@@ -95,7 +93,7 @@ class ClusterService(Patient):
         """
         from muster.options.hyperpod.control.cluster_rights import remove_rights  # noqa: PLC0415
 
-        remove_rights(self, plan, budget)
+        remove_rights(self._identities(plan.place.job_prefix), self.namespace, plan, budget)
 
     def sweep(
         self, job_prefix: str, live_runs: Callable[[], Collection[str]], young_seconds: float, errors: list[str]
@@ -105,7 +103,12 @@ class ClusterService(Patient):
             return
         from muster.options.hyperpod.control.cluster_rights import sweep_rights  # noqa: PLC0415
 
-        sweep_rights(self, job_prefix, live_runs, young_seconds, errors)
+        sweep_rights(self._identities(job_prefix), self.namespace, live_runs, young_seconds, errors)
+
+    def _identities(self, job_prefix: str) -> RunIdentities:
+        from muster.options.hyperpod.control.run_identity import RunIdentities  # noqa: PLC0415
+
+        return RunIdentities(self.apis, job_prefix)
 
 
 OFFER = ServiceOffer(Backend.HYPERPOD, ClusterService.opened)

@@ -23,7 +23,7 @@ class EksClient(Protocol):
     def create_pod_identity_association(self, **request: object) -> dict[str, Any]:
         """Give the pods of a service account a role, within a session policy."""
 
-    def list_pod_identity_associations(self, **request: str) -> dict[str, Any]:
+    def get_paginator(self, operation: str, /) -> Any:
         """The associations of a cluster, page by page."""
 
     def describe_pod_identity_association(self, **request: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +64,8 @@ class ClusterJobs:
 
     def __init__(self, apis: ClusterApis, cluster: str, namespace: str) -> None:
         self._apis = apis
-        self._cluster = cluster
-        self._namespace = namespace
+        self.cluster = cluster
+        self.namespace = namespace
         self._path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"
         self._tags: dict[str, dict[str, str]] = {}
         """Of jobs that were read just now: their labels come with them."""
@@ -74,7 +75,7 @@ class ClusterJobs:
     @property
     def place(self) -> str:
         """Where they are, for messages."""
-        return f"namespace {self._namespace} of the cluster {self._cluster}"
+        return f"namespace {self.namespace} of the cluster {self.cluster}"
 
     def request(self, plan: Plan, rank: int, attempt: int, shortages: int) -> dict[str, JsonValue]:
         """The document of an attempt's job.
@@ -148,20 +149,8 @@ class ClusterJobs:
             status, secondary, reason = JobStatus.STOPPED, DELETED, f"{_WAS_DELETED}, with all jobs of its kind"
         else:
             status, secondary, reason = JobStatus.STOPPED, DELETED, _WAS_DELETED
-        state = JobState(status, secondary, reason=reason)
-        return JobOnCluster(
-            name=name,
-            arn=self._arn(name),
-            status=status.value,
-            secondary=secondary,
-            reason=reason,
-            artifacts=None,
-            changed_at=clock.now(),
-            instance_type=None,
-            billable_seconds=None,
-            state=state,
-            is_gone=True,
-        )
+        gone = self._job({"metadata": {"name": name}}, JobState(status, secondary, reason=reason))
+        return replace(gone, tags=None, is_gone=True)
 
     def tags(self, arn: str) -> Mapping[str, str]:
         """The tags that a training job with the same labels and annotations would have."""
@@ -169,7 +158,7 @@ class ClusterJobs:
         if found is not None:
             return found
         document = self._document(arn.rpartition("/")[2], self.patience)
-        return {} if document is None else tags_of(_metadata(document))
+        return {} if document is None else tags_of(document["metadata"])
 
     def stop(self, name: str) -> None:
         """Delete a job that has not ended, with its pods. Nothing happens where it has ended or does not exist."""
@@ -177,11 +166,11 @@ class ClusterJobs:
             document = self._document(name, self.patience)
             if document is None or job_state(document).status.is_terminal:
                 return
-            metadata = _metadata(document)
+            metadata = document["metadata"]
             # A job that has ended since must stay, because its end has not been seen. Its document changes often,
             # so the last try only insists on the same job.
-            seen = {"uid": metadata["uid"]} if "uid" in metadata else {}
-            if tried < _STOP_TRIES - 1 and "resourceVersion" in metadata:
+            seen = {"uid": metadata["uid"]}
+            if tried < _STOP_TRIES - 1:
                 seen["resourceVersion"] = metadata["resourceVersion"]
             # Foreground: the job is there until its pods are gone.
             options = {"propagationPolicy": "Foreground", "preconditions": seen}
@@ -216,9 +205,9 @@ class ClusterJobs:
         for item in self._items(selector):
             name, status = JobName.parse(_name(item), prefix), job_state(item).status
             if name is not None and not status.is_terminal:
-                arn = self._arn(str(name))
+                arn, created_at = self._arn(str(name)), item["metadata"]["creationTimestamp"]
                 self._keep_tags(arn, item)
-                yield ActiveJob(name, arn, _created_at(item), status is JobStatus.STOPPING)
+                yield ActiveJob(name, arn, datetime.fromisoformat(created_at), status is JobStatus.STOPPING)
 
     def _items(self, selector: str) -> Iterator[Json]:
         try:
@@ -239,7 +228,7 @@ class ClusterJobs:
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         try:
             return list(
-                self._api().list(f"/api/v1/namespaces/{self._namespace}/pods", _IMPATIENT, labelSelector=selector)
+                self._api().list(f"/api/v1/namespaces/{self.namespace}/pods", _IMPATIENT, labelSelector=selector)
             )
         except (ClusterGoneError, ClusterRefusedError, OSError):
             return []
@@ -269,35 +258,23 @@ class ClusterJobs:
             billable_seconds=None,
             details=JobDetails(instances=state.instances or None),
             state=state,
-            tags=tags_of(_metadata(document)),
+            tags=tags_of(document["metadata"]),
         )
 
     def _keep_tags(self, arn: str, document: Json) -> None:
         if len(self._tags) >= _TAGS_KEPT:
             self._tags.clear()
-        self._tags[arn] = tags_of(_metadata(document))
+        self._tags[arn] = tags_of(document["metadata"])
 
     def _arn(self, name: str) -> str:
-        return f"{self._cluster}/{self._namespace}/{name}"
+        return f"{self.cluster}/{self.namespace}/{name}"
 
     def _api(self) -> KubernetesApi:
-        return self._apis.api(self._cluster)
-
-
-def _metadata(document: Json) -> dict[str, Any]:
-    found = document.get("metadata")
-    return found if isinstance(found, dict) else {}
+        return self._apis.api(self.cluster)
 
 
 def _name(document: Json) -> str:
-    return str(_metadata(document).get("name", ""))
-
-
-def _created_at(document: Json) -> datetime:
-    try:
-        return datetime.fromisoformat(str(_metadata(document).get("creationTimestamp")))
-    except ValueError:
-        return clock.utc_now()
+    return str(document["metadata"]["name"])
 
 
 def _instance_type(document: Json) -> str | None:

@@ -30,7 +30,7 @@ from muster.options.hyperpod.contract.object_identity import (
 )
 from muster.options.hyperpod.contract.session_policy import POLICY_CHARACTERS_MAX, session_policy
 from muster.options.hyperpod.control.cluster_apis import ClusterApis
-from muster.options.hyperpod.control.cluster_clients import IN_USE, NOT_FOUND, EksClient
+from muster.options.hyperpod.control.cluster_clients import IN_USE, NOT_FOUND
 from muster.options.hyperpod.control.cluster_errors import ClusterGoneError, ClusterRefusedError, ClusterUnknownError
 
 TAG_STACK = "muster:stack"
@@ -71,7 +71,7 @@ class RunIdentities:
     """The service accounts and associations of runs."""
 
     def __init__(self, apis: ClusterApis, job_prefix: str) -> None:
-        self._apis = apis
+        self.apis = apis
         self.job_prefix = job_prefix
 
     # --- planning ------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class RunIdentities:
         field, where = "hyperpod.cluster", f"{place.cluster}, namespace {place.namespace}"
         try:
             path = f"/apis/{GROUP}/{VERSION}/namespaces/{place.namespace}/{PLURAL}"
-            self._apis.api(place.cluster).get(path, budget, limit="1")
+            self.apis.api(place.cluster).get(path, budget, limit="1")
         except (ClusterGoneError, ClusterUnknownError) as error:
             return StatedProblem(field, str(error), "")
         except ClusterRefusedError as refused:
@@ -123,7 +123,7 @@ class RunIdentities:
 
     def _associate(self, plan: Plan, place: ClusterPlace, role_arn: str, policy: str) -> Problem | None:
         """Give the pods of the run's account the role within the policy; an association of an earlier try stays."""
-        eks, cluster = self._apis.clients.eks, self._apis.cluster(place.cluster).eks_cluster
+        eks, cluster = self.apis.clients.eks, self.apis.cluster(place.cluster).eks_cluster
         account, tags = service_account(plan.run), {names.TAG_RUN: plan.run, TAG_STACK: self.job_prefix}
         request = {
             "clusterName": cluster,
@@ -143,7 +143,7 @@ class RunIdentities:
                     return _refusal(error, place)
             else:
                 return None
-            found = self._found(cluster, place.namespace, account)
+            found = next((one for one in self._of(cluster, place.namespace, account) if one), None)
             if found is None:
                 continue
             if not tags.items() <= (found.get("tags") or {}).items():
@@ -153,21 +153,39 @@ class RunIdentities:
             if (found.get("roleArn"), found.get("policy"), found.get("disableSessionTags")) == (role_arn, policy, True):
                 return None
             # Of an earlier run of this name, or of a stack that had another role.
-            eks.delete_pod_identity_association(clusterName=cluster, associationId=str(found["associationId"]))
+            self._disassociate(cluster, str(found["associationId"]))
         message = f"the pod identity association of {account} on {cluster} changes; the call will be retried"
         raise ConnectionError(message)
 
-    def _found(self, cluster: str, namespace: str, account: str) -> dict[str, Any] | None:
-        eks = self._apis.clients.eks
-        listed = eks.list_pod_identity_associations(clusterName=cluster, namespace=namespace, serviceAccount=account)
-        for one in listed["associations"]:
-            answer = eks.describe_pod_identity_association(clusterName=cluster, associationId=one["associationId"])
-            found: dict[str, Any] = answer["association"]
-            return found
-        return None
+    def _of(self, cluster: str, namespace: str, account: str) -> Iterator[dict[str, Any]]:
+        """The associations of a service account, of which EKS takes one."""
+        for one in self._listed(cluster, namespace=namespace, serviceAccount=account):
+            yield self._described(cluster, str(one["associationId"]))
+
+    def _listed(self, cluster: str, **place: str) -> Iterator[dict[str, Any]]:
+        """What a list of an EKS cluster's associations shows of each; none where there is no such cluster."""
+        pages = self.apis.clients.eks.get_paginator("list_pod_identity_associations")
+        try:
+            for page in pages.paginate(clusterName=cluster, **place):
+                yield from page["associations"]
+        except ClientError as error:
+            if error_code(error) != NOT_FOUND:
+                raise
+
+    def _described(self, cluster: str, association: str) -> dict[str, Any]:
+        """An association with its role and tags; empty where it is gone."""
+        eks = self.apis.clients.eks
+        try:
+            answer = eks.describe_pod_identity_association(clusterName=cluster, associationId=association)
+        except ClientError as error:
+            if error_code(error) != NOT_FOUND:
+                raise
+            return {}
+        found: dict[str, Any] = answer["association"]
+        return found
 
     def _account(self, plan: Plan, place: ClusterPlace, budget: TimeBudget) -> Problem | None:
-        account, api = service_account(plan.run), self._apis.api(place.cluster)
+        account, api = service_account(plan.run), self.apis.api(place.cluster)
         path = f"/api/v1/namespaces/{place.namespace}/serviceaccounts"
         labels = self._labels(plan.run)
         document = {
@@ -202,74 +220,44 @@ class RunIdentities:
         """Take the rights of a run's pods away. Nothing happens where there are none, or no cluster."""
         account = service_account(run)
         try:
-            api, eks_cluster = self._apis.api(cluster), self._apis.cluster(cluster).eks_cluster
+            api, eks_cluster = self.apis.api(cluster), self.apis.cluster(cluster).eks_cluster
             path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
             metadata = api.get(path, budget).get("metadata") or {}
             # A plan that found an account of another owner has left its association.
             if self._labels(run).items() <= (metadata.get("labels") or {}).items():
-                seen = {"uid": metadata["uid"]} if "uid" in metadata else {}
-                api.delete(path, {"preconditions": seen}, budget)
+                api.delete(path, {"preconditions": {"uid": metadata["uid"]}}, budget)
         except ClusterGoneError:
             return
         except ClusterRefusedError as refused:
             if refused.status != 404:
                 raise
         # Last: by its association the sweep finds what is left of a run.
-        eks = self._apis.clients.eks
-        listed = eks.list_pod_identity_associations(
-            clusterName=eks_cluster, namespace=namespace, serviceAccount=account
-        )
-        for one in listed["associations"]:
-            self._disassociate(eks_cluster, run, str(one["associationId"]))
-
-    def _disassociate(self, cluster: str, run: str, association: str) -> None:
-        eks = self._apis.clients.eks
-        try:
-            found = eks.describe_pod_identity_association(clusterName=cluster, associationId=association)["association"]
+        for found in self._of(eks_cluster, namespace, account):
             tags = found.get("tags") or {}
             if tags.get(names.TAG_RUN) == run and tags.get(TAG_STACK) == self.job_prefix:
-                eks.delete_pod_identity_association(clusterName=cluster, associationId=association)
+                self._disassociate(eks_cluster, str(found["associationId"]))
+
+    def _disassociate(self, cluster: str, association: str) -> None:
+        try:
+            self.apis.clients.eks.delete_pod_identity_association(clusterName=cluster, associationId=association)
         except ClientError as error:
             if error_code(error) != NOT_FOUND:
                 raise
 
     def listed(self, cluster: str) -> list[Association]:
         """The associations on a cluster whose accounts are named like those of runs; of any stack."""
-        eks, eks_cluster = self._apis.clients.eks, self._apis.cluster(cluster).eks_cluster
         return [
             Association(cluster, str(one["namespace"]), run, str(one["associationId"]))
-            for one in _pages(eks, eks_cluster)
+            for one in self._listed(self.apis.cluster(cluster).eks_cluster)
             if is_run_name(run := str(one["serviceAccount"]).removeprefix(ACCOUNT_HEAD))
             and str(one["serviceAccount"]).startswith(ACCOUNT_HEAD)
         ]
 
     def is_older(self, association: Association, seconds: float, now: datetime) -> bool:
         """Whether an association is this stack's, and at least so old."""
-        eks, cluster = self._apis.clients.eks, self._apis.cluster(association.cluster).eks_cluster
-        try:
-            answer = eks.describe_pod_identity_association(clusterName=cluster, associationId=association.id)
-        except ClientError as error:
-            if error_code(error) == NOT_FOUND:
-                return False
-            raise
-        found = answer["association"]
+        found = self._described(self.apis.cluster(association.cluster).eks_cluster, association.id)
         is_own = (found.get("tags") or {}).get(TAG_STACK) == self.job_prefix
         return is_own and (now - found["createdAt"]).total_seconds() >= seconds
-
-
-def _pages(eks: EksClient, cluster: str) -> Iterator[dict[str, Any]]:
-    more: dict[str, str] = {}
-    while True:
-        try:
-            page = eks.list_pod_identity_associations(clusterName=cluster, **more)
-        except ClientError as error:
-            if error_code(error) == NOT_FOUND:
-                return
-            raise
-        yield from page["associations"]
-        if not page.get("nextToken"):
-            return
-        more = {"nextToken": page["nextToken"]}
 
 
 def _refusal(error: ClientError, place: ClusterPlace) -> Problem:
