@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -18,6 +20,7 @@ from muster.local.ministack import object_lifecycle
 from muster.local.ministack.partition_source import partition_of
 
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,20 @@ class Host:
 
     def put_event(self, source: str, detail_type: str, detail: Mapping[str, object], resource: str) -> None:
         """Put an event on the default bus, `aws.*` sources allowed."""
+        self._put_event(source, detail_type, detail, resource).result()
+
+    def post_event(self, source: str, detail_type: str, detail: Mapping[str, object], resource: str) -> None:
+        """The same without waiting for it, so that the event loop may do it, too."""
+        self._put_event(source, detail_type, detail, resource).add_done_callback(_log_failure)
+
+    def _put_event(self, source: str, detail_type: str, detail: Mapping[str, object], resource: str) -> Future[object]:
         entry = {
             "Source": source,
             "DetailType": detail_type,
             "Detail": json.dumps(detail),
             "Resources": [resource],
         }
-        self._call(lambda: eventbridge._put_events({"Entries": [entry]}, allow_aws_source=True))
+        return self._begin(lambda: eventbridge._put_events({"Entries": [entry]}, allow_aws_source=True))
 
     def expire_objects(self, now: datetime) -> list[str]:
         """Let the lifecycle rules of all buckets act as at `now`; what is gone, as `bucket/key`.
@@ -106,9 +116,17 @@ class Host:
         self._call(lambda: cloudwatch_logs._put_log_events(request))
 
     def _call(self, function: Callable[[], _T]) -> _T:
+        return self._begin(function).result()
+
+    def _begin(self, function: Callable[[], _T]) -> Future[_T]:
         async def scoped() -> _T:
             with responses.request_scope(self.account.account_id, self.account.region):
                 return function()
 
         # A fresh context: a request that is being served at the same time must not pass its account or region on.
-        return contextvars.Context().run(asyncio.run_coroutine_threadsafe, scoped(), self._loop).result()
+        return contextvars.Context().run(asyncio.run_coroutine_threadsafe, scoped(), self._loop)
+
+
+def _log_failure(call: Future[object]) -> None:
+    if error := call.exception():
+        _log.error("An event was not sent", exc_info=error)

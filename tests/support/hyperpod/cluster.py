@@ -12,7 +12,7 @@ from muster.options.hyperpod.contract.job_document import PRIORITY_LABEL, QUEUE_
 from muster.options.hyperpod.contract.object_identity import API_VERSION, KIND
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
 from muster.options.hyperpod.local.cluster_settings import ClusterSettings
-from muster.options.hyperpod.local.embedded_cluster import ClusterParts, EmbeddedCluster
+from muster.options.hyperpod.local.embedded_cluster import EmbeddedCluster
 from muster.options.hyperpod.local.kubernetes.object_store import ObjectStore
 from muster.options.hyperpod.local.kubernetes.served_resources import JOBS, PODS
 from muster.options.hyperpod.local.kueue import local_queue
@@ -42,10 +42,9 @@ class PodCluster:
         self.store = ObjectStore()
         endpoint = {"PATH_OF_TEST": "1"}
         machine = PodMachine((PROGRAMS,), self.pool, self.place, endpoint, lambda *_: {}, self._open_log)
-        events = ClusterEvents(lambda _source, kind, detail, _arn: self.sent.append((kind, detail)), "c", "arn", "g")
-        self.cluster = EmbeddedCluster(
-            ClusterParts(self.store, self.settings, "us-east-1", machine, events, self.faults)
-        )
+        arn = "arn:aws:sagemaker:us-east-1:123456789012:cluster/c"
+        events = ClusterEvents(lambda _source, kind, detail, _arn: self.sent.append((kind, detail)), "c", arn, "g")
+        self.cluster = EmbeddedCluster(self.store, self.settings, machine, events, self.faults)
 
     def _open_log(self, node: str) -> Callable[[Sequence[tuple[int, str]]], None]:
         return lambda lines: self.shipped.extend((node, line) for _, line in lines)

@@ -24,6 +24,11 @@ class ClusterEvents:
     arn: str
     group: str
 
+    @property
+    def region(self) -> str:
+        """Where it is."""
+        return self.arn.split(":")[3]
+
     def node_health(self, instance: str, *, healthy: bool, why: str, repair: str, recommendation: str) -> None:
         """The health of a node has changed."""
         self._put(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 
 from muster.local.service.fault_book import FaultBook
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
@@ -25,34 +24,28 @@ _log = logging.getLogger(__name__)
 _NAMESPACES = ("default", "kube-system", "aws-hyperpod", "kueue-system")
 
 
-@dataclass(frozen=True)
-class ClusterParts:
-    """What an embedded cluster is made over."""
-
-    store: ObjectStore
-    settings: ClusterSettings
-    region: str
-    machine: PodMachine
-    events: ClusterEvents
-    faults: FaultBook
-
-
 class EmbeddedCluster:
     """The cluster. It lives as long as the process."""
 
-    def __init__(self, parts: ClusterParts) -> None:
-        settings = parts.settings
-        self._store = parts.store
+    def __init__(
+        self,
+        store: ObjectStore,
+        settings: ClusterSettings,
+        machine: PodMachine,
+        events: ClusterEvents,
+        faults: FaultBook,
+    ) -> None:
+        self._store = store
         for namespace in (*_NAMESPACES, settings.namespace):
             self._store.add_namespace(namespace)
-        self._kubelet = Kubelet(parts.store, parts.machine)
-        self._kueue = Kueue(parts.store, settings, self._changed)
-        self.nodes = Nodes(settings, parts.region, parts.events, self._kubelet.lose, self._changed)
-        self._operator = Operator(JobCluster(parts.store, self.nodes, self._kueue.granted))
-        self._scheduler = Scheduler(parts.store, self.nodes)
-        self._faults = FaultWatch(parts.store, self.nodes, self._kueue, self._operator, parts.faults)
+        self._kubelet = Kubelet(store, machine)
+        self._kueue = Kueue(store, settings, self._changed)
+        self.nodes = Nodes(settings, events, self._kubelet.lose, self._changed)
+        self._operator = Operator(JobCluster(store, self.nodes, self._kueue.granted))
+        self._scheduler = Scheduler(store, self.nodes)
+        self._faults = FaultWatch(store, self.nodes, self._kueue, self._operator, faults)
         self.nodes.join(settings.nodes)
-        self._watch = parts.store.watch()
+        self._watch = store.watch()
         threading.Thread(target=self._follow, name=f"cluster-{settings.name}", daemon=True).start()
 
     def running(self) -> list[str]:

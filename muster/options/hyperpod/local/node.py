@@ -80,11 +80,6 @@ class Node:
             HEALTH_LABEL: "Passed" if self.health is Health.SCHEDULABLE else "Failed",
         }
 
-    @cached_property
-    def allocatable(self) -> Mapping[str, Fraction]:
-        """What pods may use."""
-        return allocatable(self.type)
-
 
 def allocatable(instance_type: str) -> dict[str, Fraction]:
     """What pods may use of an instance: without what the node and its daemons need, as AWS's command line counts it.

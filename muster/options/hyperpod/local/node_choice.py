@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from muster.options.hyperpod.local.node import Node
+from muster.options.hyperpod.local.node import Node, allocatable
 from muster.options.hyperpod.local.quantities import lacking, requests_of
 
 Document = Mapping[str, Any]
@@ -47,7 +47,7 @@ class Placement:
 
 def rooms(nodes: Iterable[Node], pods: Sequence[Document]) -> list[NodeRoom]:
     """What is free on each node."""
-    found = [NodeRoom(node, dict(node.allocatable)) for node in nodes]
+    found = [NodeRoom(node, allocatable(node.type)) for node in nodes]
     by_name = {room.node.name: room for room in found}
     for pod in pods:
         room = by_name.get(pod["spec"].get("nodeName", ""))

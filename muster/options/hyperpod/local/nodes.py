@@ -19,14 +19,12 @@ class Nodes:
     def __init__(
         self,
         settings: ClusterSettings,
-        region: str,
         events: ClusterEvents,
         lose_processes: Callable[[str], None],
         changed: Callable[[], None],
     ) -> None:
         """`lose_processes` ends all that runs on a node, without notice; `changed` is called after every change."""
         self._settings = settings
-        self._region = region
         self._events = events
         self._lose_processes = lose_processes
         self._changed = changed
@@ -43,7 +41,7 @@ class Nodes:
         """New instances join the cluster."""
         group, where = self._events.group, self._where("in")
         for _ in range(count):
-            node = Node(new_instance_id(), self._settings.node_type, group, self._region)
+            node = Node(new_instance_id(), self._settings.node_type, group, self._events.region)
             with self._lock:
                 self._nodes[node.name] = node
             if replace_others:

@@ -31,11 +31,6 @@ def quantity(value: object) -> Fraction:
     return number * (Fraction(10**exponent) if exponent >= 0 else Fraction(1, 10**-exponent))
 
 
-def amounts(resources: Mapping[str, object] | None) -> dict[str, Fraction]:
-    """The quantities of a map of resources."""
-    return {name: quantity(value) for name, value in (resources or {}).items()}
-
-
 def total(parts: Iterable[Amounts]) -> dict[str, Fraction]:
     """The sum of amounts."""
     found: dict[str, Fraction] = {}
@@ -60,5 +55,6 @@ def requests_of(pod_spec: Mapping[str, Any]) -> dict[str, Fraction]:
     found = []
     for container in pod_spec.get("containers", ()):
         resources = container.get("resources") or {}
-        found.append({**amounts(resources.get("limits")), **amounts(resources.get("requests"))})
+        asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        found.append({name: quantity(value) for name, value in asked.items()})
     return {**total(found), "pods": Fraction(1)}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from muster.options.hyperpod.local import node_choice
-from muster.options.hyperpod.local.node import HOSTNAME, Health, Node
+from muster.options.hyperpod.local.node import HOSTNAME, Health, Node, allocatable
 from muster.options.hyperpod.local.quantities import quantity, requests_of
 
 
@@ -31,7 +31,7 @@ def test_the_node_with_the_fewest_pods_is_taken() -> None:
 
 def test_all_of_an_instance_cannot_be_asked_for() -> None:
     """A part is reserved for the node's own daemons."""
-    assert node().allocatable["cpu"] < 4
+    assert allocatable(node().type)["cpu"] < 4
     found = placed(pod("4"), node())
     assert found.node is None
     assert found.message == "0/1 nodes are available: 1 Insufficient cpu."

@@ -19,7 +19,7 @@ from typing import Any
 from muster.options.hyperpod.local.agent.agent_state import AgentState, StateBox
 from muster.options.hyperpod.local.agent.arguments import Arguments
 from muster.options.hyperpod.local.agent.log_rules import BAD, AgentLogRule, LogState, LogWatch
-from muster.options.hyperpod.local.agent.worker_process import Output, Worker
+from muster.options.hyperpod.local.agent.worker_process import Worker
 
 _log = logging.getLogger("hyperpodrun")
 _CONFIG = Path("input") / "config"
@@ -180,21 +180,16 @@ class Agent:
             message = "RUNNING follows /start alone"
             raise RuntimeError(message)
         variables = self._variables(ranks)
-        output = Output(self._logs, self._arguments.keeps_output, self._prefix(variables))
-        self._worker = Worker(self._arguments.program, variables, output, ranks.faults)
+        prefix = self._prefix(variables) if self._arguments.keeps_output else None
+        self._worker = Worker(self._arguments.program, variables, self._logs / f"attempt_{ranks.faults}", prefix)
         self._group = Group.HEALTHY
         self._follow(ranks)
 
     def _prefix(self, own: Mapping[str, str]) -> str:
         """Before each line of the worker on the console; TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE replaces torch's own."""
         template = os.environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE") or "[${role_name}${local_rank}]:"
-        return Template(template).safe_substitute(
-            role_name=self._arguments.role,
-            rank=own["RANK"],
-            local_rank=own["LOCAL_RANK"],
-            group_rank=own["GROUP_RANK"],
-            restart_count=own["TORCHELASTIC_RESTART_COUNT"],
-        )
+        values = {name.lower(): value for name, value in own.items()}
+        return Template(template).safe_substitute(values, restart_count=own["JOB_RESTART_COUNT"])
 
     def _variables(self, ranks: Ranks) -> dict[str, str]:
         rank, world, restarts = str(ranks.rank), str(ranks.nodes), str(ranks.faults)

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -20,29 +19,18 @@ _POLL_SECONDS = 0.02
 _STATUS_OF_ONE = 256  # of waitpid, for each unit of an exit code
 
 
-@dataclass(frozen=True)
-class Output:
-    """Where the output of the worker goes."""
-
-    root: Path
-    to_file: bool
-    """Whether it is kept in files; on the console it is anyway."""
-    prefix: str
-    """Before each line on the console where the output is in a file too."""
-
-
 class Worker:
     """The process. Not thread-safe; the agent's loop owns it."""
 
-    def __init__(self, program: Sequence[str], variables: Mapping[str, str], output: Output, attempt: int) -> None:
-        self._output = output
-        place = output.root / f"attempt_{attempt}"
+    def __init__(self, program: Sequence[str], variables: Mapping[str, str], place: Path, prefix: str | None) -> None:
+        """`prefix`: before each line on the console where the output is also kept in files; None: it is not."""
+        self._prefix = (prefix or "").encode()
         shutil.rmtree(place, ignore_errors=True)
         self._place = place / "0"
         self._place.mkdir(parents=True)
         self._tails: list[threading.Thread] = []
         environment = {**os.environ, **variables, "TORCHELASTIC_ERROR_FILE": str(self._place / "error.json")}
-        piped = subprocess.PIPE if output.to_file else None
+        piped = None if prefix is None else subprocess.PIPE
         self._process = subprocess.Popen(program, env=environment, stdout=piped, stderr=piped, start_new_session=True)
         for stream, name, console in (
             (self._process.stdout, "stdout.log", sys.stdout),
@@ -57,7 +45,7 @@ class Worker:
         with file.open("ab", buffering=0) as log:
             for line in stream:
                 log.write(line)
-                console.write(self._output.prefix.encode() + line)
+                console.write(self._prefix + line)
                 console.flush()
 
     @property

@@ -40,10 +40,8 @@ def _update(physical_id: str, old: Mapping[str, Any], new: Mapping[str, Any], st
     cluster, principal = new["ClusterName"], new["PrincipalArn"]
     body = {"kubernetesGroups": list(new.get("KubernetesGroups") or ())}
     _require(eks._update_access_entry(cluster, principal, body))
-    kept = {policy["PolicyArn"] for policy in new.get("AccessPolicies") or ()}
     for policy in old.get("AccessPolicies") or ():
-        if policy["PolicyArn"] not in kept:
-            eks._disassociate_access_policy(cluster, principal, policy["PolicyArn"])
+        eks._disassociate_access_policy(cluster, principal, policy["PolicyArn"])
     _associate(cluster, principal, new.get("AccessPolicies") or ())
     return _result(cluster, principal)
 

@@ -28,12 +28,7 @@ _PARAMETERS = frozenset(
 def register(account: Account, name: str, endpoint: str, authority: str, version: str) -> None:
     """Let DescribeCluster name an embedded cluster. Root, who has created it, is its administrator.
 
-    Args:
-        account: where it is.
-        name: of the EKS cluster.
-        endpoint: of its API.
-        authority: its certificate authority, in base64.
-        version: of Kubernetes.
+    `endpoint` and `authority`, the certificate in base64, are those of its API, and `version` is of Kubernetes.
     """
     with responses.request_scope(account.account_id, account.region):
         root = f"arn:{account.partition}:iam::{account.account_id}:root"

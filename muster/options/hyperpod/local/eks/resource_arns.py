@@ -5,6 +5,7 @@ MiniStack asks for the cluster every time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import wraps
 from urllib.parse import unquote
@@ -14,6 +15,8 @@ from ministack.services import eks
 
 from muster.local.ministack.host import Account
 from muster.options.hyperpod.local.eks.access_entries import entry_arn
+
+_PATH = re.compile(r"/clusters/(?P<cluster>[^/]+)(/(?P<kind>pod-identity-associations|access-entries)/(?P<name>.+))?")
 
 
 def install(account: Account) -> None:
@@ -31,20 +34,14 @@ def _extended(extract: Callable[..., str], account: Account) -> Callable[..., st
 
 
 def _own_arn(account: Account, path: str) -> str | None:
-    parts = [unquote(part) for part in path.split("/") if part]
-    if len(parts) < 2 or parts[0] != "clusters":
+    found = _PATH.match(path)
+    if found is None:
         return None
-    cluster = parts[1]
-    if len(parts) >= 4 and parts[2] == "pod-identity-associations":
-        return account.arn("eks", f"podidentityassociation/{cluster}/{parts[3]}")
-    if len(parts) >= 4 and parts[2] == "access-entries":
-        principal = unquote("/".join(part for part in path.split("/") if part).split("/access-entries/", 1)[1])
-        return _entry_arn(account, cluster, principal.split("/access-policies")[0])
-    return account.arn("eks", f"cluster/{cluster}")
-
-
-def _entry_arn(account: Account, cluster: str, principal: str) -> str:
+    cluster, name = unquote(found["cluster"]), unquote(found["name"] or "")
+    if not name:
+        return account.arn("eks", f"cluster/{cluster}")
+    if found["kind"] == "pod-identity-associations":
+        return account.arn("eks", f"podidentityassociation/{cluster}/{name}")
+    principal = name.split("/access-policies")[0]
     entry = eks._access_entries.get(eks._ae_key(cluster, principal))
-    if entry:
-        return str(entry["accessEntryArn"])
-    return entry_arn(account, cluster, principal, "unknown")
+    return str(entry["accessEntryArn"]) if entry else entry_arn(account, cluster, principal, "unknown")

@@ -188,7 +188,8 @@ class ObjectStore:
                 return gone, True
             if waits:
                 metadata["finalizers"] = [FOREGROUND]
-            self._mark_deleted(metadata, grace)
+            if not metadata.get("deletionTimestamp") or grace < metadata["deletionGracePeriodSeconds"]:
+                metadata.update(deletionTimestamp=timestamp(grace), deletionGracePeriodSeconds=grace)
             if wanted != current:
                 self._put(key, wanted)
             answer = copy.deepcopy(wanted)
@@ -241,12 +242,6 @@ class ObjectStore:
                 f"ResourceVersion in object meta: {metadata['resourceVersion']}"
             )
             raise conflict(resource, metadata["name"], why)
-
-    def _mark_deleted(self, metadata: Document, grace: int) -> None:
-        already = metadata.get("deletionTimestamp")
-        if not already or grace < int(metadata.get("deletionGracePeriodSeconds", 0)):
-            metadata["deletionTimestamp"] = timestamp(grace)
-            metadata["deletionGracePeriodSeconds"] = grace
 
     def _follow(self, owner: str) -> None:
         """Delete the dependents of an owner that is gone or waits for them, and an owner for which none is left."""

@@ -99,7 +99,7 @@ class JobRun:
         if view.has_ended:
             return self._after_end(view)
         granted = self._cluster.granted(document)
-        if view.suspended or granted == 0:
+        if view.policy.get("suspend") or granted == 0:
             self._suspend(view)
             return None
         view = self._begin(view, granted)
@@ -119,14 +119,14 @@ class JobRun:
     def _deadline(self, view: JobView) -> tuple[str, str] | None:
         """A time limit that is over: its reason and message."""
         elapsed = _seconds_since(view.status.get("startTime"))
-        active = view.seconds_of("activeDeadlineSeconds")
+        active = view.policy.get("activeDeadlineSeconds")
         if active is not None and elapsed > active:
             return "DeadlineExceeded", f"The job was active longer than activeDeadlineSeconds {active}"
-        startup = view.seconds_of("startupDeadlineSeconds")
+        startup = view.policy.get("startupDeadlineSeconds")
         if startup is not None and not self._ranks and self._fault is None and elapsed > startup:
             waiting = self._why_waiting(view)
             return "StartupDeadlineExceeded", f"The job did not start within startupDeadlineSeconds {startup}{waiting}"
-        limit = view.seconds_of("faultDeadlineSeconds")
+        limit = view.policy.get("faultDeadlineSeconds")
         if limit is not None and self._fault is not None and time.monotonic() - self._fault_at > limit:
             words = f"The fault of reason {self._fault.reason} was not remediated within faultDeadlineSeconds {limit}"
             return "FaultDeadlineExceeded", f"{words}: {self._fault.message}"
@@ -247,7 +247,7 @@ class JobRun:
     def _next_timer(self, view: JobView) -> float:
         """Pods wake a reconciliation when they run; until then only deadlines pass."""
         pending = view.elastic is not None or any(
-            view.seconds_of(name) is not None
+            view.policy.get(name) is not None
             for name in ("startupDeadlineSeconds", "activeDeadlineSeconds", "faultDeadlineSeconds")
         )
         return _SETTLE_SECONDS if pending else 60.0
@@ -285,7 +285,7 @@ class JobRun:
                     "master_port": MASTER_PORT,
                     "ipVersion": version,
                     "rankIps": addresses,
-                    "log_monitoring_configuration": view.log_rules,
+                    "log_monitoring_configuration": view.policy.get("logMonitoringConfiguration"),
                 },
             )
         self._ranks = {pod.uid: rank for rank, pod in enumerate(chosen)}
@@ -416,11 +416,12 @@ class JobRun:
     def _after_end(self, view: JobView) -> float | None:
         """Clean up the pods of a job that has ended, then the job itself, by its policies."""
         completed = view.condition("Completed") is not None
+        clean = view.policy.get("cleanPodPolicy", "All")
         for pod in self._pods(view):
             if pod.deleting:
                 continue
             ended = pod.phase in {"Succeeded", "Failed"}
-            if view.clean_pods == "All" or (view.clean_pods == "OnlyComplete" and completed and pod.phase != "Failed"):
+            if clean == "All" or (clean == "OnlyComplete" and completed and pod.phase != "Failed"):
                 self._delete(pod)
             elif not ended and pod.address and pod.uid not in self._stopped:
                 self._stopped.add(pod.uid)

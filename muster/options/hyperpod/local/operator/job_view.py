@@ -55,7 +55,8 @@ class JobView(ObjectView):
         return first
 
     @cached_property
-    def _policy(self) -> Mapping[str, Any]:
+    def policy(self) -> Mapping[str, Any]:
+        """runPolicy."""
         policy: Mapping[str, Any] = self.document["spec"].get("runPolicy") or {}
         return policy
 
@@ -104,37 +105,17 @@ class JobView(ObjectView):
             found = list(range(least, most + 1, int(policy.get("replicaIncrementStep") or 1)))
         return tuple(found) or (self.replicas,)
 
-    def seconds_of(self, name: str) -> int | None:
-        """A time of runPolicy."""
-        value = self._policy.get(name)
-        return None if value is None else int(value)
-
-    @property
-    def suspended(self) -> bool:
-        """runPolicy.suspend."""
-        return bool(self._policy.get("suspend"))
-
-    @property
-    def clean_pods(self) -> str:
-        """cleanPodPolicy."""
-        return str(self._policy.get("cleanPodPolicy") or "All")
-
     @property
     def keep_seconds(self) -> int:
         """ttlSecondsAfterFinished; the default is 0, and -1 is for ever."""
-        return int(self._policy.get("ttlSecondsAfterFinished") or 0)
-
-    @property
-    def log_rules(self) -> list[Any]:
-        """logMonitoringConfiguration."""
-        return list(self._policy.get("logMonitoringConfiguration") or ())
+        return int(self.policy.get("ttlSecondsAfterFinished") or 0)
 
     @cached_property
     def restart_policy(self) -> RestartPolicy:
         """jobMaxRetryCount and restartPolicy."""
-        policy = self._policy.get("restartPolicy") or {}
+        policy = self.policy.get("restartPolicy") or {}
         return RestartPolicy(
-            max_retries=self.seconds_of("jobMaxRetryCount"),
+            max_retries=self.policy.get("jobMaxRetryCount"),
             period_seconds=policy.get("evalPeriodSeconds"),
             before_full=policy.get("numRestartBeforeFullJobRestart"),
             max_full=policy.get("maxFullJobRestarts"),

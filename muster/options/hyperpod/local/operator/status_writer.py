@@ -24,10 +24,7 @@ def begun(status: Status, at: str) -> None:
 
 def suspended(status: Status, at: str) -> None:
     """The job has no pods while it is suspended."""
-    for kind in ("Running", "PodsRunning"):
-        if _has(status, kind):
-            _set(status, kind, "False", at, "Suspended", "The job is suspended")
-    _drop(status, "Restarting")
+    _run_no_more(status, at, "Suspended", "The job is suspended")
     _set(status, "Suspended", "True", at, "Suspended", "The job is suspended; it has no pods")
     status.pop("startTime", None)
 
@@ -73,11 +70,15 @@ def scaled(status: Status, view: JobView, count: int) -> None:
 
 
 def _end(status: Status, at: str, reason: str) -> None:
+    _run_no_more(status, at, reason)
+    status["completionTime"] = at
+
+
+def _run_no_more(status: Status, at: str, *words: str) -> None:
     for kind in ("Running", "PodsRunning"):
         if _has(status, kind):
-            _set(status, kind, "False", at, reason)
+            _set(status, kind, "False", at, *words)
     _drop(status, "Restarting")
-    status["completionTime"] = at
 
 
 def _has(status: Status, kind: str) -> bool:

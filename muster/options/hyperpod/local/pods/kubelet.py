@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.options.hyperpod.local.kubernetes.object_store import DEFAULT_GRACE_SECONDS, ObjectStore
+from muster.options.hyperpod.local.operator.pod_view import PodView
 from muster.options.hyperpod.local.pods.pod_machine import PodMachine
 from muster.options.hyperpod.local.pods.pod_process import PodProcess
 
@@ -30,10 +31,11 @@ class Kubelet:
 
     def seen(self, pod: Mapping[str, Any], *, is_gone: bool) -> None:
         """A pod was added, changed or deleted."""
-        metadata = pod["metadata"]
+        metadata, view = pod["metadata"], PodView(pod)
+        is_new = bool(view.node) and view.phase == "Pending" and not view.deleting and not is_gone
         with self._lock:
             known = self._pods.get(metadata["uid"])
-            if known is None and not is_gone and self._is_new(pod):
+            if known is None and is_new:
                 process = PodProcess(self._store, self._machine, pod, self._bin)
                 self._pods[metadata["uid"]] = process
                 threading.Thread(target=process.run, name=f"pod-{metadata['name']}", daemon=True).start()
@@ -55,11 +57,3 @@ class Kubelet:
             lost = [process for process in self._pods.values() if process.node == node]
         for process in lost:
             process.lose()
-
-    def _is_new(self, pod: Mapping[str, Any]) -> bool:
-        bound = bool(pod["spec"].get("nodeName"))
-        return (
-            bound
-            and pod.get("status", {}).get("phase", "Pending") == "Pending"
-            and not pod["metadata"].get("deletionTimestamp")
-        )

@@ -59,11 +59,6 @@ class PodProcess:
         self._forgotten = False
         self._out_of_memory = False
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether no process of it runs, and its log is complete."""
-        return self._ended.is_set()
-
     def terminate(self, grace_seconds: float) -> None:
         """End it: SIGTERM, and SIGKILL after the grace. A second call can only make the grace shorter."""
         deadline = time.monotonic() + grace_seconds
@@ -81,8 +76,7 @@ class PodProcess:
             self._live()
         except Exception:
             _log.exception("The pod %s/%s failed inside the kubelet", self._namespace, self._name)
-            end = pod_status.Ended(128, "ContainerCannotRun", "the kubelet failed", None, timestamp())
-            self._write(pod_status.ended(self._pod, end))
+            self._write(pod_status.ended(self._pod, 128, "ContainerCannotRun", "the kubelet failed"))
         finally:
             self._ended.set()
             if self._stop.is_set() and not self._lost:
@@ -94,7 +88,7 @@ class PodProcess:
     def forget(self) -> None:
         """Its object is gone: remove its files as soon as it has ended."""
         self._forgotten = True
-        if self.has_ended:
+        if self._ended.is_set():
             shutil.rmtree(self.place, ignore_errors=True)
 
     # --- from the start to the end -------------------------------------------------------------
@@ -114,7 +108,7 @@ class PodProcess:
         self._follow(child, shipper)
         shipper.pump(final=True)
         if not self._lost:
-            self._write(pod_status.ended(self._pod, self._end_of(child, started)))
+            self._write(self._end_of(child, started))
 
     def _image_is_there(self) -> bool:
         """Whether the image can be had; otherwise the pod waits until it is deleted."""
@@ -156,9 +150,12 @@ class PodProcess:
         if not command:
             message = "the image muster-local/python has no entrypoint: give the container a command"
             raise MissingReferenceError(message)
-        image = self._image_variables(home, temporary)
+        # As for training jobs (local_image.py), with `hyperpodrun` on the PATH.
+        image = image_variables(home, temporary, self._machine.code)
         environment = {
             **image,
+            "PATH": os.pathsep.join([str(self._bin), image["PATH"]]),
+            "PYTHONDONTWRITEBYTECODE": "1",
             **own,
             "SAGEMAKER_BASE_DIR": str(base),
             "HOSTNAME": self._name,
@@ -170,11 +167,6 @@ class PodProcess:
         }
         code = self._machine.code
         return self._machine.processes.spawn(command, env=environment, cwd=code[0] if code else base, log=self._output)
-
-    def _image_variables(self, home: Path, temporary: Path) -> dict[str, str]:
-        """The environment of the image, as for training jobs (local_image.py), with `hyperpodrun` on the PATH."""
-        image = image_variables(home, temporary, self._machine.code)
-        return {**image, "PATH": os.pathsep.join([str(self._bin), image["PATH"]]), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def _follow(self, child: Child, shipper: LogShipper) -> None:
         """Wait for the end of the container; logs are shipped meanwhile."""
@@ -195,16 +187,16 @@ class PodProcess:
                     self._out_of_memory = True
                     child.signal(signal.SIGKILL)
 
-    def _end_of(self, child: Child, started: str) -> pod_status.Ended:
+    def _end_of(self, child: Child, started: str) -> dict[str, Any]:
         code = _KILLED if self._out_of_memory else child.exit_code
         reason = "OOMKilled" if self._out_of_memory else "Completed" if code == 0 else "Error"
         if child.missing is not None:
             words = f'exec: "{(self._container.get("command") or [""])[0]}": {child.missing}'
-            return pod_status.Ended(128, "StartError", words, None, timestamp())
+            return pod_status.ended(self._pod, 128, "StartError", words)
         message = self._termination_message()
         if not message and code and self._container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
             message = "\n".join(self._output.read_text(errors="replace").splitlines()[-_TAIL_LINES:])[-_TAIL_BYTES:]
-        return pod_status.Ended(code, reason, message, started, timestamp())
+        return pod_status.ended(self._pod, code, reason, message, started)
 
     def _termination_message(self) -> str:
         try:

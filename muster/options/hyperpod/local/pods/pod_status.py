@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from muster.options.hyperpod.local.kubernetes.object_store import timestamp
 
 Document = dict[str, Any]
 _MESSAGE_BYTES = 4096  # kubelet: a termination message
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a container has ended."""
-
-    exit_code: int
-    reason: str
-    message: str
-    started: str | None
-    finished: str
 
 
 def waiting(pod: Mapping[str, Any], reason: str, message: str = "") -> Document:
@@ -33,15 +23,14 @@ def running(pod: Mapping[str, Any], address: str, started: str) -> Document:
     return {**status, "podIP": address, "hostIP": address}
 
 
-def ended(pod: Mapping[str, Any], end: Ended) -> Document:
-    """The container has ended."""
-    terminated: Document = {"exitCode": end.exit_code, "reason": end.reason, "finishedAt": end.finished}
-    if end.started:
-        terminated["startedAt"] = end.started
-    if end.message:
-        terminated["message"] = end.message[:_MESSAGE_BYTES]
-    phase = "Succeeded" if end.exit_code == 0 else "Failed"
-    return _status(pod, phase, {"terminated": terminated})
+def ended(pod: Mapping[str, Any], code: int, reason: str, message: str, started: str | None = None) -> Document:
+    """The container has ended; without `started` it has never run."""
+    terminated: Document = {"exitCode": code, "reason": reason, "finishedAt": timestamp()}
+    if started:
+        terminated["startedAt"] = started
+    if message:
+        terminated["message"] = message[:_MESSAGE_BYTES]
+    return _status(pod, "Succeeded" if code == 0 else "Failed", {"terminated": terminated})
 
 
 def _status(pod: Mapping[str, Any], phase: str, state: Document) -> Document:
