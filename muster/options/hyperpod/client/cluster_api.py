@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from muster.client.aws.light_session import AnySession
 
 _TIMEOUT = urllib3.Timeout(connect=5, read=10)
-_BODY_BYTES_MAX = 8 * 1024 * 1024
 
 
 class ClusterUnreachableError(ConnectionError):
@@ -71,7 +70,7 @@ class ClusterApi:
             message = f"{type(error).__name__} from here"
             raise ClusterUnreachableError(message) from None
         try:
-            read = json.loads(found.data[:_BODY_BYTES_MAX])
+            read = json.loads(found.data)
         except ValueError:
             read = None
         return ClusterAnswer(found.status, read if isinstance(read, dict) else {})

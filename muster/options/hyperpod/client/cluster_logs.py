@@ -28,29 +28,17 @@ if TYPE_CHECKING:
 _DELIVERED_WITHIN = timedelta(minutes=2)
 
 
-class HyperPodClusters:
-    """The clusters of the account, each asked for once. Their Kubernetes API is never called from here."""
-
-    def __init__(self, cloud: Cloud) -> None:
-        self._connection = cloud.connection
-        self._log_groups: dict[str, str | None] = {}
-
-    def log_group(self, cluster: str) -> str | None:
-        """The log group of the cluster of this name; None where there is no such cluster."""
-        if cluster not in self._log_groups:
-            self._log_groups[cluster] = self._find(cluster)
-        return self._log_groups[cluster]
-
-    def _find(self, cluster: str) -> str | None:
-        with translated():
-            try:
-                found = self._connection.sagemaker.describe_cluster(ClusterName=cluster)
-            except AwsError as error:
-                if error_code(error) not in {"ResourceNotFound", "ValidationException"}:
-                    raise
-                return None
-        # arn:aws:sagemaker:REGION:ACCOUNT:cluster/ID, with an id that is not the name.
-        return f"{CLUSTER_LOG_GROUPS}{cluster}/{found['ClusterArn'].rpartition('/')[2]}"
+def log_group(cloud: Cloud, cluster: str) -> str | None:
+    """The log group of the HyperPod cluster of this name; None where there is no such cluster."""
+    with translated():
+        try:
+            found = cloud.connection.sagemaker.describe_cluster(ClusterName=cluster)
+        except AwsError as error:
+            if error_code(error) not in {"ResourceNotFound", "ValidationException"}:
+                raise
+            return None
+    # arn:aws:sagemaker:REGION:ACCOUNT:cluster/ID, with an id that is not the name.
+    return f"{CLUSTER_LOG_GROUPS}{cluster}/{found['ClusterArn'].rpartition('/')[2]}"
 
 
 def read_pod_line(event: LogEvent) -> LogEvent:
@@ -82,7 +70,7 @@ class ClusterLogs:
             names = self._names()
             if names is None:
                 return ()
-            found = (self._cloud.part(HyperPodClusters).log_group(name) for name in sorted(names))
+            found = (log_group(self._cloud, name) for name in sorted(names))
             self._groups = sorted({group for group in found if group is not None})
         # FilterLogEvents: a regular expression stands between per cent signs. A line contains the name of its job.
         return [LogSource(group, STREAMS, f"%{query.stream_prefix}%", read_pod_line) for group in self._groups]

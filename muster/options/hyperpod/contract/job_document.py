@@ -92,8 +92,9 @@ def drafted_job(plan: Plan, rank: int, attempt: int, shortages: int = 0) -> _Jso
     spec = plan.spec.of_rank(rank)
     asked = spec.hyperpod or HyperPod()
     place = {"name": str(JobName(plan.place.job_prefix, plan.run, rank, attempt)), "namespace": asked.namespace}
+    queue = _set({QUEUE_LABEL: asked.queue, PRIORITY_LABEL: asked.priority})
     metadata: _Json = {
-        "labels": {**_queue_labels(asked), **job_labels(plan.place.job_prefix, plan.run, rank, attempt)},
+        "labels": {**queue, **job_labels(plan.place.job_prefix, plan.run, rank, attempt)},
         "annotations": {**_topology(asked.topology), ANNOTATION_PLAN: plan.digest},
     }
     pods: _Json = {"name": POD, "replicas": spec.instance_count, "spares": asked.spares}
@@ -149,10 +150,6 @@ def _uri(channel: Channel) -> str:
         message = f"the channel {channel.channel_name} is not in S3"
         raise ValueError(message)
     return source.s3_uri
-
-
-def _queue_labels(asked: HyperPod) -> _Json:
-    return _set({QUEUE_LABEL: asked.queue, PRIORITY_LABEL: asked.priority})
 
 
 def _topology(topology: Topology | None) -> _Json:

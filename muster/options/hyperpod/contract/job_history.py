@@ -44,35 +44,27 @@ def _steps(attempt: Attempt, state: JobState, now: Timestamp) -> Iterator[Transi
     """The steps since the last look."""
     before = attempt.history[-1].secondary if attempt.history else ""
     known = attempt.cluster.restarts if attempt.cluster else 0
-    if state.status.is_terminal and state.started_at is not None and TRAINING not in _names(attempt):
+    has_trained = any(step.secondary == TRAINING for step in attempt.history)
+    if state.status.is_terminal and state.started_at is not None and not has_trained:
         # No look has come between its start and its end.
         before = TRAINING
         yield Transition(at=state.started_at, secondary=TRAINING, instances=state.instances)
     if state.restarts > known and RESTARTING not in {before, state.secondary}:
         count = state.restarts - known
-        words = state.message or (f"the operator has started the pods again, {count} times" if count > 1 else "")
-        yield Transition(at=state.changed_at or now, secondary=RESTARTING, message=words or _STARTED_AGAIN)
+        times = f", {count} times" if count > 1 else ""
+        words = state.message or f"the operator has started the pods again{times}"
+        yield Transition(at=state.changed_at or now, secondary=RESTARTING, message=words)
         before = RESTARTING
     scaled = _scaled(attempt, state)
     if state.secondary != before:
         words = scaled or state.message
-        yield Transition(at=state.changed_at or now, secondary=state.secondary, message=words, instances=_new(state))
+        training = state.instances if state.secondary == TRAINING else None
+        yield Transition(at=state.changed_at or now, secondary=state.secondary, message=words, instances=training)
     elif state.secondary == PENDING and state.message and state.message != attempt.history[-1].message:
         # Why it waits, such as an image that cannot be pulled.
         yield Transition(at=now, secondary=PENDING, message=state.message)
     elif scaled:
         yield Transition(at=now, secondary=state.secondary, message=scaled, instances=state.instances)
-
-
-_STARTED_AGAIN = "the operator has started the pods again"
-
-
-def _names(attempt: Attempt) -> set[str]:
-    return {step.secondary for step in attempt.history}
-
-
-def _new(state: JobState) -> int | None:
-    return state.instances if state.secondary == TRAINING else None
 
 
 def _scaled(attempt: Attempt, state: JobState) -> str:

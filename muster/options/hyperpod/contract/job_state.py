@@ -38,7 +38,6 @@ _BEGINNINGS = (
     ("startupdeadline", STARTUP_DEADLINE),
 )
 _REASONS = (
-    ("deephealthcheck", HEALTH_CHECK),
     ("healthcheck", HEALTH_CHECK),
     ("preempt", PREEMPTED),
     ("nodefault", NODE_FAULT),
@@ -75,8 +74,6 @@ class JobState:
     restarts: int = 0
     instances: int | None = None
     started_at: Timestamp | None = None
-    has_failed_itself: bool = False
-    """Whether its own program failed, so the words of its end notice and the exit codes of its pods say why."""
 
 
 def job_state(document: Mapping[str, object], pods: Iterable[object] = (), notice: EndNotice | None = None) -> JobState:
@@ -102,9 +99,9 @@ def job_state(document: Mapping[str, object], pods: Iterable[object] = (), notic
     # The operator may take the ends of the pods that a deletion brings for a failure.
     is_own_end = deleted_at is None or (failed is not None and failed.at is not None and failed.at < deleted_at)
     if failed is not None and is_own_end:
-        secondary, reason, itself = _failure(failed, pods, notice)
+        secondary, reason = _failure(failed, pods, notice)
         ended = replace(seen, status=JobStatus.FAILED, secondary=secondary, changed_at=ended_at or failed.at)
-        return replace(ended, reason=reason, has_failed_itself=itself)
+        return replace(ended, reason=reason)
     if deleted_at is not None:
         stopping = replace(seen, status=JobStatus.STOPPING, secondary=STOPPING, changed_at=deleted_at)
         return replace(stopping, message="the job is being deleted")
@@ -168,27 +165,27 @@ def _phase(
     return PENDING, created.at if created else None, _shown(image or (created.message if created else ""))
 
 
-def _failure(failed: _Condition, pods: Iterable[object], notice: EndNotice | None) -> tuple[str, str, bool]:
-    """Secondary status and reason of a failure, and whether the job's own program failed."""
+def _failure(failed: _Condition, pods: Iterable[object], notice: EndNotice | None) -> tuple[str, str]:
+    """Secondary status and reason of a failure."""
     found = mappings_of(list(pods))
     secondary = _kind(failed)
     if secondary in {STARTUP_DEADLINE, None} and any(True for pod in found for _ in _image_waits(pod)):
         secondary = IMAGE_ERROR
     words = ": ".join(part for part in (failed.reason, failed.message) if part)
     if secondary is not None:
-        return secondary, failure_text(words), False
+        return secondary, failure_text(words)
     said = notice if notice is not None and notice.exit_code != 0 else None
     if said is not None and said.exit_code not in _NO_CAUSES:
-        return FAILED, _of_program(said.reason or words, said.exit_code), True
-    killed = next((pod for pod in found if _out_of_memory(pod)), None)
-    if killed is not None or "oomkilled" in words.lower():
+        return FAILED, _of_program(said.reason or words, said.exit_code)
+    ends = [mapping_of(mapping_of(one.get("state")).get("terminated")) for pod in found for one in _containers(pod)]
+    if any(end.get("reason") == "OOMKilled" for end in ends) or "oomkilled" in words.lower():
         text = with_exit_word(ReplicaExit.KILLED, f"OOMKilled: {words}")
-        return FAILED, _of_program(text, int(ReplicaExit.KILLED)), True
-    codes = [*(code for pod in found for code in _exit_codes(pod)), _written_code(words)]
+        return FAILED, _of_program(text, int(ReplicaExit.KILLED))
+    codes = [*(count_of(end.get("exitCode")) for end in ends), _written_code(words)]
     cause = next((code for code in codes if code is not None and code not in _NO_CAUSES), None)
     if cause is None and said is not None:
-        return FAILED, _of_program(said.reason or words, said.exit_code), True
-    return FAILED, _of_program(words, cause or next((code for code in codes if code), None)), True
+        return FAILED, _of_program(said.reason or words, said.exit_code)
+    return FAILED, _of_program(words, cause or next((code for code in codes if code), None))
 
 
 def _of_program(words: str, code: int | None) -> str:
@@ -232,18 +229,6 @@ def _image_waits(pod: Mapping[str, object]) -> Iterable[str]:
         reason = line_of(waiting.get("reason"), _WORD_MAX)
         if reason in _IMAGE_WAITS:
             yield ": ".join(part for part in (reason, line_of(waiting.get("message"), FAILURE_CHARACTERS)) if part)
-
-
-def _exit_codes(pod: Mapping[str, object]) -> Iterable[int]:
-    for container in _containers(pod):
-        code = count_of(mapping_of(mapping_of(container.get("state")).get("terminated")).get("exitCode"))
-        if code is not None:
-            yield code
-
-
-def _out_of_memory(pod: Mapping[str, object]) -> bool:
-    states = (mapping_of(mapping_of(one.get("state")).get("terminated")) for one in _containers(pod))
-    return any(state.get("reason") == "OOMKilled" for state in states)
 
 
 def _containers(pod: Mapping[str, object]) -> Sequence[Mapping[str, object]]:

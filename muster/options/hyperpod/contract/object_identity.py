@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from muster.contract import names
+from muster.contract.answer_values import mapping_of
 
 GROUP, VERSION, PLURAL, KIND = "sagemaker.amazonaws.com", "v1", "hyperpodpytorchjobs", "HyperPodPyTorchJob"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -39,10 +40,8 @@ def job_labels(prefix: str, run: str, rank: int, attempt: int) -> dict[str, str]
 
 def tags_of(metadata: Mapping[str, object]) -> dict[str, str]:
     """The tags that a training job with the same identity would have (`contract.names`), from an object's metadata."""
-    labels, annotations = metadata.get("labels"), metadata.get("annotations")
-    found = {}
-    if isinstance(labels, Mapping):
-        found = {tag: str(labels[label]) for label, tag in _TAGS.items() if label in labels}
-    if isinstance(annotations, Mapping) and ANNOTATION_PLAN in annotations:
+    labels, annotations = mapping_of(metadata.get("labels")), mapping_of(metadata.get("annotations"))
+    found = {tag: str(labels[label]) for label, tag in _TAGS.items() if label in labels}
+    if ANNOTATION_PLAN in annotations:
         found[names.TAG_PLAN] = str(annotations[ANNOTATION_PLAN])
     return found

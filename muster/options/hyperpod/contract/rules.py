@@ -120,21 +120,22 @@ def _job_fields(spec: SpecFields) -> Iterator[Problem]:
         yield StatedProblem("output_data_config.kms_key_id", statement, remedy, _JOBS_ALONE)
 
 
+def _of_jobs(field: str, remedy: str, allowed: str = _JOBS_ALONE) -> Problem:
+    """A field that only training jobs have, as a rule, and that is set for ranks on a cluster."""
+    return StatedProblem(field, "set for ranks that run on a cluster", remedy, allowed)
+
+
 def _override_fields(part: ClusterPart) -> Iterator[Problem]:
     for field in _OVERRIDE_FIELDS:
         if part.override is not None and getattr(part.override, field) not in (None, False):
-            statement = "set for ranks that run on a cluster"
-            remedy = _TRAINING_JOB_FIELDS[field]
-            yield StatedProblem(f"overrides.{part.ranks}.{field}", statement, remedy, _JOBS_ALONE)
+            yield _of_jobs(f"overrides.{part.ranks}.{field}", _TRAINING_JOB_FIELDS[field])
 
 
 def _section_problems(part: ClusterPart) -> Iterator[Problem]:
     """Problems inside `hyperpod`, and between it and the instances."""
     asked, where = part.asked, part.section
     if part.spec.instance_preferences is not None:
-        remedy = "set instance_type, and fallback_instance_types for more"
-        statement = "set for ranks that run on a cluster"
-        yield StatedProblem("instance_preferences", statement, remedy, _JOBS_ALONE)
+        yield _of_jobs("instance_preferences", "set instance_type, and fallback_instance_types for more")
     else:
         yield from resource_problems(asked, part.spec.instance_types, where)
     if asked.partition is not None and (part.spec.instance_count > 1 or asked.elastic is not None):
@@ -246,25 +247,21 @@ def _volume_problems(volumes: list[Volume], where: str) -> Iterator[Problem]:
 def _program_problems(part: ClusterPart) -> Iterator[Problem]:
     """What the first process of a pod cannot run or give to the program."""
     spec = part.spec
-    words = "set for ranks that run on a cluster"
     if spec.algorithm_name is not None:
-        remedy = "set image and entrypoint, or a trainer"
-        yield StatedProblem("algorithm_name", words, remedy, _JOBS_ALONE)
+        yield _of_jobs("algorithm_name", "set image and entrypoint, or a trainer")
     elif not spec.has_trainer and spec.entrypoint is None and spec.recipe is not None:
         remedy = "write the program of the image in entrypoint"
         allowed = "the first process of a pod is Muster's, which cannot know the image's own program"
         yield StatedProblem("entrypoint", "missing for ranks that run on a cluster", remedy, allowed)
     if spec.model_package_config is not None:
-        remedy = "leave these ranks to training jobs"
-        yield StatedProblem("model_package_config", words, remedy, _JOBS_ALONE)
+        yield _of_jobs("model_package_config", "leave these ranks to training jobs")
     checkpoints = spec.checkpoint_config
     for field, value in (("s3_uri", checkpoints.s3_uri), ("local_path", checkpoints.local_path)):
         if value is not None:
             allowed = f"a pod keeps {DEFAULT_BASE_DIR}/checkpoints in the run's prefix of the bucket"
-            yield StatedProblem(f"checkpoint_config.{field}", words, "leave it out", allowed)
+            yield _of_jobs(f"checkpoint_config.{field}", "leave it out", allowed)
     if spec.output_data_config.compression_type == "NONE":
-        remedy = "leave it out: a pod's model is an archive"
-        yield StatedProblem("output_data_config.compression_type", words, remedy, _JOBS_ALONE)
+        yield _of_jobs("output_data_config.compression_type", "leave it out: a pod's model is an archive")
     for name in OWN_VARIABLES:
         if name in spec.environment:
             remedy = "choose another name"
@@ -304,9 +301,7 @@ def _channel_problems(part: ClusterPart) -> Iterator[Problem]:
     for where, channel in places:
         mode, source = channel.input_mode or base, channel.data_source.s3_data_source
         if channel.data_source.file_system_data_source is not None:
-            remedy = "mount it with hyperpod.volumes"
-            field = f"{where}.data_source.file_system_data_source"
-            yield StatedProblem(field, "set for ranks that run on a cluster", remedy, _JOBS_ALONE)
+            yield _of_jobs(f"{where}.data_source.file_system_data_source", "mount it with hyperpod.volumes")
             continue
         if mode != "File":
             field = f"{where}.input_mode" if channel.input_mode is not None else "training_input_mode"
@@ -318,10 +313,9 @@ def _channel_problems(part: ClusterPart) -> Iterator[Problem]:
         for name in ("model_access_config", "hub_access_config"):
             if source is not None and getattr(source, name) is not None:
                 remedy = "copy the model to a bucket that the pods can read, and name it there"
-                field = f"{where}.data_source.s3_data_source.{name}"
-                yield StatedProblem(field, "set for ranks that run on a cluster", remedy, _JOBS_ALONE)
+                yield _of_jobs(f"{where}.data_source.s3_data_source.{name}", remedy)
         if channel.shuffle_config is not None:
-            yield StatedProblem(f"{where}.shuffle_config", "set for ranks that run on a cluster", "leave it out")
+            yield _of_jobs(f"{where}.shuffle_config", "leave it out", "")
 
 
 OFFER = BackendRules(cluster_problems, launch_name_problems, place_problems, placed)

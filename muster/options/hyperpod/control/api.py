@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -30,6 +29,8 @@ _RETRIED = {429, 500, 502, 503, 504}
 _PAGE = 100
 _PAGES_MAX = 100  # of one list: 10,000 replicas
 _MESSAGE_MAX = 2_048
+_NO_TOKEN = ("", 0.0)
+"""A token, and when another one is made."""
 
 
 class Connection(NamedTuple):
@@ -37,12 +38,6 @@ class Connection(NamedTuple):
 
     transport: Transport
     place: str
-
-
-@dataclass
-class _Token:
-    text: str
-    valid_until: float
 
 
 class KubernetesApi:
@@ -54,7 +49,7 @@ class KubernetesApi:
         self._connect = connect
         self._connection: Connection | None = None
         self._new_token = token
-        self._token: _Token | None = None
+        self._token = _NO_TOKEN
 
     def get(self, path: str, budget: TimeBudget, **query: str) -> Json:
         """An object.
@@ -112,7 +107,7 @@ class KubernetesApi:
             else:
                 if answer.status == 401 and not renewed:
                     # The token may have expired before its time, or its session ended.
-                    renewed, self._token = True, None
+                    renewed, self._token = True, _NO_TOKEN
                     continue
                 if answer.status not in _RETRIED:
                     return self._read(method, path, answer)
@@ -136,20 +131,18 @@ class KubernetesApi:
         return connection
 
     def _valid_token(self) -> str:
-        now, token = clock.monotonic(), self._token
-        if token is None or now >= token.valid_until:
-            token = self._token = _Token(self._new_token(), now + SECONDS_VALID)
-        return token.text
+        now, (token, renew_at) = clock.monotonic(), self._token
+        if now >= renew_at:
+            token = self._new_token()
+            self._token = token, now + SECONDS_VALID
+        return token
 
     def _read(self, method: str, path: str, answer: HttpAnswer) -> Json:
         if answer.status >= 300:
             reason, message = _status(answer)
             raise ClusterRefusedError(self.cluster, f"{method} {_bare(path)}", answer.status, reason, message)
-        try:
-            found = json.loads(answer.body)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
+        found = _document(answer)
+        if found is None:
             message = f"The cluster {self.cluster} answered {method} {_bare(path)} without a JSON object"
             raise ClusterUnavailableError(message)
         return found
@@ -169,13 +162,17 @@ def _retry_after(answer: HttpAnswer) -> float | None:
     return float(min(int(text), 60)) if text.isascii() and text.isdecimal() and len(text) <= 4 else None
 
 
-def _status(answer: HttpAnswer) -> tuple[str, str]:
-    """Reason and message of an error: those of the Status object, or nothing where there is none."""
+def _document(answer: HttpAnswer) -> Json | None:
+    """The JSON object of an answer; None where there is none."""
     try:
         found = json.loads(answer.body)
     except ValueError:
-        return "", ""
-    if not isinstance(found, dict):
-        return "", ""
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _status(answer: HttpAnswer) -> tuple[str, str]:
+    """Reason and message of an error: those of the Status object, or nothing where there is none."""
+    found = _document(answer) or {}
     reason, message = found.get("reason"), found.get("message")
     return str(reason or "")[:64], " ".join(str(message or "").split())[:_MESSAGE_MAX]

@@ -149,8 +149,8 @@ class ClusterJobs:
             status, secondary, reason = JobStatus.STOPPED, DELETED, f"{_WAS_DELETED}, with all jobs of its kind"
         else:
             status, secondary, reason = JobStatus.STOPPED, DELETED, _WAS_DELETED
-        gone = self._job({"metadata": {"name": name}}, JobState(status, secondary, reason=reason))
-        return replace(gone, tags=None, is_gone=True)
+        job = self._job({"metadata": {"name": name}}, JobState(status, secondary, reason=reason))
+        return replace(job, tags=None, is_gone=True)
 
     def tags(self, arn: str) -> Mapping[str, str]:
         """The tags that a training job with the same labels and annotations would have."""
@@ -206,7 +206,9 @@ class ClusterJobs:
             name, status = JobName.parse(_name(item), prefix), job_state(item).status
             if name is not None and not status.is_terminal:
                 arn, created_at = self._arn(str(name)), item["metadata"]["creationTimestamp"]
-                self._keep_tags(arn, item)
+                if len(self._tags) >= _TAGS_KEPT:
+                    self._tags.clear()
+                self._tags[arn] = tags_of(item["metadata"])
                 yield ActiveJob(name, arn, datetime.fromisoformat(created_at), status is JobStatus.STOPPING)
 
     def _items(self, selector: str) -> Iterator[Json]:
@@ -260,11 +262,6 @@ class ClusterJobs:
             state=state,
             tags=tags_of(document["metadata"]),
         )
-
-    def _keep_tags(self, arn: str, document: Json) -> None:
-        if len(self._tags) >= _TAGS_KEPT:
-            self._tags.clear()
-        self._tags[arn] = tags_of(document["metadata"])
 
     def _arn(self, name: str) -> str:
         return f"{self.cluster}/{self.namespace}/{name}"

@@ -43,8 +43,6 @@ class Look:
     job: Job | None
     outcome: Outcome | None = None
     ended: bool = False
-    restarted: bool = False
-    """Whether the operator has started its pods again since the record was last written."""
 
 
 def look_until_ended(
@@ -77,7 +75,7 @@ def look_until_ended(
             is_over = wait is None or (patience.is_spent and _jobs(replica).is_running(job))
         if is_over:
             note_look(replica.update, job, wait)
-            return Look(job, restarted=restarted)
+            return Look(job)
         clock.sleep(min(pause, budget.remaining))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 

@@ -19,15 +19,7 @@ def local_cluster_tables(environment: Mapping[str, str]) -> dict[str, Any]:
     """The tables of the embedded cloud's clusters, in the environment of a shell that uses it."""
     known = environment.get(ENV_LOCAL_CLUSTERS)
     clusters = Clusters() if not known else Clusters.model_validate_json(known)
-    return {
-        cluster.name: {
-            "eks_cluster": cluster.eks_cluster,
-            "namespaces": [*cluster.namespaces],
-            "service_accounts": [*cluster.service_accounts],
-            "host_paths": [*cluster.host_paths],
-        }
-        for cluster in clusters.clusters
-    }
+    return {cluster.name: cluster.model_dump(mode="json", exclude={"name"}) for cluster in clusters.clusters}
 
 
 def network_of(tables: ClusterTables) -> VpcConfig | None:
