@@ -6,6 +6,7 @@ name instead, so that its ARNs, its CloudFormation and its managed policies are 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -43,6 +44,9 @@ def in_partition(source: str, partition: str, domain: str) -> str:
         .replace('"AWS::Partition": "aws"', f'"AWS::Partition": "{partition}"')
         .replace('"AWS::URLSuffix": "amazonaws.com"', f'"AWS::URLSuffix": "{domain}"')
         .replace('partition != "aws"', f'partition != "{partition}"')
+        # The endpoint for which tokens of EKS are signed.
+        .replace(r'\.amazonaws\.com", hostname', rf'\.{re.escape(domain)}", hostname')
+        .replace('f"sts.{credential_scope[2]}.amazonaws.com"', f'f"sts.{{credential_scope[2]}}.{domain}"')
     )
 
 

@@ -22,7 +22,7 @@ from muster.replica.store.transport import (
     StoreDeniedError,
     StoreUnavailableError,
 )
-from tests.support.s3_server import S3Server
+from tests.support.s3_server import S3Server, answer
 
 OLD, NEW = 1_000_000_000.0, 4_000_000_000.0
 
@@ -53,6 +53,13 @@ def test_bytes_without_their_checksum_are_no_file(s3: S3Server, tmp_path: Path) 
     with pytest.raises(StoreUnavailableError, match="checksum"):
         download(s3, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_tag_that_is_no_md5_is_not_taken_for_a_checksum(s3: S3Server, tmp_path: Path) -> None:
+    tag = f'"{"z" * 32}"'
+    s3.script(answer(200, b"0123456789", ETag=tag))
+    Objects().download(Found("bucket", "key", 10, tag, NEW), tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == b"0123456789"
 
 
 def test_a_download_continues_where_it_broke_a_bounded_number_of_times(s3: S3Server, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Nodes:
         self._lose_processes(name)
         with self._lock:
             self._repairing.add(name)
-        _later(self._settings.node_seconds, self._notice, name)
+        self._later(self._settings.node_seconds, self._notice, name)
 
     def fail_health_check(self, name: str, *, reboot: bool) -> None:
         """A deep health check of the node has failed: it is drained, and repaired later."""
@@ -66,15 +66,24 @@ class Nodes:
         health = Health.PENDING_REBOOT if reboot else Health.PENDING_REPLACEMENT
         self._set(name, health=health)
         self._unhealthy(name, "NvidiaErrorReboot" if reboot else "NvidiaErrorTerminate", reboot=reboot)
-        _later(self._settings.node_seconds, self._repair, name)
+        self._later(self._settings.node_seconds, self._repair, name)
 
     # --- what follows, each in its time --------------------------------------------------------
+
+    def _later(self, seconds: float, step: Callable[[str], None], name: str) -> None:
+        def act() -> None:
+            if name in self.all():  # another fault may have replaced it
+                step(name)
+
+        timer = threading.Timer(seconds, act)
+        timer.daemon = True
+        timer.start()
 
     def _notice(self, name: str) -> None:
         """The cluster notices that the node is gone."""
         self._set(name, health=Health.PENDING_REPLACEMENT, is_ready=False)
         self._unhealthy(name, "InstanceUnreachable", reboot=False)
-        _later(self._settings.replace_seconds, self._replace, name)
+        self._later(self._settings.replace_seconds, self._replace, name)
 
     def _repair(self, name: str) -> None:
         """Its repair begins: the instance is ended or started again."""
@@ -85,12 +94,13 @@ class Nodes:
             instance, step = instance_of(name), self._return
             where = self._where("on")
             self._events.instance(instance, f"Reboot of EC2 Instance {instance} is currently in progress {where}")
-        _later(self._settings.replace_seconds, step, name)
+        self._later(self._settings.replace_seconds, step, name)
 
     def _replace(self, name: str) -> None:
         """A new instance takes its place."""
         with self._lock:
-            self._nodes.pop(name, None)
+            if self._nodes.pop(name, None) is None:
+                return
             self._repairing.discard(name)
         instance, where = instance_of(name), self._where("in")
         self._events.instance(instance, f"Termination of EC2 Instance {instance} is currently in progress {where}")
@@ -126,9 +136,3 @@ class Nodes:
         with self._lock:
             self._nodes[name] = replace(self._nodes[name], **changes)  # type: ignore[arg-type]  # of its fields
         self._changed()
-
-
-def _later(seconds: float, step: Callable[[str], None], name: str) -> None:
-    timer = threading.Timer(seconds, step, (name,))
-    timer.daemon = True
-    timer.start()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -257,8 +258,9 @@ def _check_of(answer: GetObjectOutputTypeDef) -> _Check | None:
     tag = answer["ETag"].strip('"')
     # The MD5 of what was sent at once, unless it is encrypted with a key of KMS or of the customer.
     is_plain = answer.get("ServerSideEncryption") in {None, "AES256"} and answer.get("SSECustomerAlgorithm") is None
-    md5 = hashlib.md5(usedforsecurity=False)
-    return _Check(bytes.fromhex(tag), md5) if is_plain and len(tag) == 2 * md5.digest_size else None
+    if not is_plain or not re.fullmatch(r"[0-9a-f]{32}", tag):
+        return None
+    return _Check(bytes.fromhex(tag), hashlib.md5(usedforsecurity=False))
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """Tokens of IAM principals: what a cluster takes, and what it refuses."""
 
 import base64
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,9 +13,11 @@ from botocore.auth import SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from muster.contract.aws.partitions import dns_suffix
 from muster.local.ministack.host import Account
 from muster.local.ministack.role_sessions import RoleGrant, role_session
 from muster.options.hyperpod.local.eks.embedded_clusters import principal_of
+from tests.support.source_patch import ROOT
 
 ACCOUNT = Account("123456789012", "us-east-1")
 GRANT = RoleGrant(f"arn:aws:iam::{ACCOUNT.account_id}:role/team/launcher")
@@ -65,6 +69,25 @@ def test_a_token_is_taken_for_a_quarter_of_an_hour(sign: Sign) -> None:
         assert is_refused(sign(age=age)), age
 
 
+IN_CHINA = f"""
+from muster.local.ministack.partition_source import read_for_region
+read_for_region("cn-north-1")
+from muster.local.ministack.host import Account
+from muster.local.ministack.role_sessions import RoleGrant, role_session
+from muster.options.hyperpod.local.eks.embedded_clusters import principal_of
+from tests.unit.local.kubernetes.test_eks_tokens import signed_with
+account = Account("{ACCOUNT.account_id}", "cn-north-1")
+keys = role_session(account, RoleGrant("arn:aws-cn:iam::{ACCOUNT.account_id}:role/launcher"), "function")
+token = signed_with(keys.access_key_id, keys.secret_access_key, keys.session_token, region="cn-north-1")
+print(principal_of(token, "eks"))
+"""
+
+
+def test_a_session_is_known_in_a_partition_with_a_domain_of_its_own() -> None:
+    found = subprocess.run([sys.executable, "-c", IN_CHINA], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert found.stdout == f"arn:aws-cn:sts::{ACCOUNT.account_id}:assumed-role/launcher/function\n"
+
+
 WRONG: list[dict[str, Any]] = [
     {"cluster": "other"},
     {"secret": "x" * 40},
@@ -72,6 +95,7 @@ WRONG: list[dict[str, Any]] = [
     {"host": "sts.amazonaws.com"},
     {"host": "sts.eu-west-1.amazonaws.com"},
     {"host": "sts.us-east-1.amazonaws.com.example.com"},
+    {"host": "sts.us-east-1.amazonaws.com:8443"},
     {"service": "s3"},
     {"header": "x-other"},
     {"query": "Action=AssumeRole&Version=2011-06-15"},
@@ -79,6 +103,8 @@ WRONG: list[dict[str, Any]] = [
     {"query": f"{QUERY}&Extra=1"},
     {"expires": 901},
     {"path": "/other"},
+    {"path": ""},
+    {"query": f"{QUERY}&X-Amz-User-Agent={'a' * 4096}"},
     {"change": lambda url: url.replace("https:", "http:")},
     {"change": lambda url: f"{url}&Action=GetCallerIdentity"},
     {"change": lambda url: f"{url}&action=GetCallerIdentity"},
@@ -96,7 +122,15 @@ def test_another_request_is_no_token(sign: Sign) -> None:
 def test_a_text_is_no_token(sign: Sign) -> None:
     for token in ("", "nonsense", "k8s-aws-v1.", "k8s-aws-v1.*", "k8s-aws-v1." + "a" * 5000, "k8s-aws-v2.YQ"):
         assert is_refused(token), token
-    assert is_refused(sign() + "=")
+    token = sign()
+    for other in ("=", "\n", "!"):
+        assert is_refused(token + other), other
+        assert is_refused(token[:40] + other + token[40:]), other
+    # Whether a text needs one of the two letters in which the alphabets of base64 differ depends on the text.
+    differing = sign(query=f"{QUERY}&X-Amz-User-Agent=~~~???~~~")
+    assert "_" in differing or "-" in differing
+    assert not is_refused(differing)
+    assert is_refused(differing.replace("-", "+").replace("_", "/").replace("k8s+aws+v1", "k8s-aws-v1"))
 
 
 def is_refused(token: str) -> bool:
@@ -104,10 +138,11 @@ def is_refused(token: str) -> bool:
     return principal_of(token, "eks") is None
 
 
-def signed_with(*keys: str) -> str:
+def signed_with(*keys: str, region: str = "us-east-1") -> str:
     """A token of these keys."""
-    request = AWSRequest("GET", f"https://sts.us-east-1.amazonaws.com/?{QUERY}", headers={"x-k8s-aws-id": "eks"})
-    SigV4QueryAuth(Credentials(*keys), "sts", "us-east-1", 60).add_auth(request)
+    host = f"sts.{region}.{dns_suffix(region)}"
+    request = AWSRequest("GET", f"https://{host}/?{QUERY}", headers={"x-k8s-aws-id": "eks"})
+    SigV4QueryAuth(Credentials(*keys), "sts", region, 60).add_auth(request)
     return encoded(str(request.url))
 
 

@@ -16,6 +16,8 @@ from muster.options.hyperpod.local.kubernetes.rights import AUTHENTICATED, Acces
 
 _log = logging.getLogger("muster.local.eks")
 _SESSION = re.compile(r"arn:[^:]+:sts::(\d+):assumed-role/([^/]+)/(.+)")
+_TOKEN_BYTES = 4 * 1024
+_UNPADDED = re.compile(r"[\w.-]+", re.ASCII)
 # Of the presigned request in a token, in lower case (kubernetes-sigs/aws-iam-authenticator, pkg/token).
 _PARAMETERS = frozenset(
     {
@@ -72,11 +74,14 @@ def authenticator(account: Account, cluster: str) -> Callable[[str], User | None
 def principal_of(token: str, cluster: str) -> str | None:
     """The ARN of the IAM principal whose token for a cluster this is; of a role that of its session. None: no one's.
 
-    A token is a presigned GetCallerIdentity, whose signed headers have the name of the cluster. MiniStack verifies it;
-    EKS's authenticator also refuses padding, and parameters that it does not know.
+    A token is a presigned GetCallerIdentity, whose signed headers have the name of the cluster. MiniStack verifies it.
+    EKS's authenticator also refuses long tokens, another alphabet, padding, and a URL with what it does not know.
     """
     decoded = eks._decode_aws_iam_token(token)
-    if decoded is None or token.endswith("=") or not _PARAMETERS.issuperset(map(str.lower, decoded[1])):
+    if decoded is None or len(token) > _TOKEN_BYTES or not _UNPADDED.fullmatch(token):
+        return None
+    url, query = decoded
+    if (url.path, url.netloc) != ("/", url.hostname) or not _PARAMETERS.issuperset(map(str.lower, query)):
         return None
     credential = eks._verify_eks_token(token, cluster)
     return None if credential is None else str(credential.principal_arn)
