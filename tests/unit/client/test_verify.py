@@ -82,14 +82,16 @@ def test_a_decision_is_read_for_each_resource_and_a_key_that_is_meant_to_be_abse
     keys = {"MissingContextValues": ["aws:SourceVpc", "s3:if-match"]}
     denied = {"EvalResourceName": "2", "EvalResourceDecision": "implicitDeny", **keys}
     results = [{"EvalResourceName": "1", "EvalResourceDecision": "allowed"}, denied]
-    found = decisions({**named, "ResourceSpecificResults": results}, {"s3:if-match"})
-    assert list(found) == [SimulatedRight("a on 1", True, []), SimulatedRight("a on 2", False, ["aws:SourceVpc"])]
-    assert list(decisions(named, ())) == [SimulatedRight("a on arn:x", False, [])]
+    asked = statement("*")
+    found = decisions(asked, {**named, "ResourceSpecificResults": results}, {"s3:if-match"})
+    denial = SimulatedRight(asked, "a on 2", False, ["aws:SourceVpc"])
+    assert list(found) == [SimulatedRight(asked, "a on 1", True, []), denial]
+    assert list(decisions(asked, named, ())) == [SimulatedRight(asked, "a on arn:x", False, [])]
 
 
 def test_a_right_that_is_missing_or_too_much_is_a_failure_and_what_iam_cannot_decide_is_unchecked() -> None:
     allows, denies, undecided = (
-        SimulatedRight("s3:GetObject", *one) for one in ((True,), (False,), (False, ("aws:Vpc",)))
+        SimulatedRight(statement("*"), "s3:GetObject", *one) for one in ((True,), (False,), (False, ("aws:Vpc",)))
     )
     for found, needed, denied in (
         # What is certain comes first.
@@ -99,9 +101,8 @@ def test_a_right_that_is_missing_or_too_much_is_a_failure_and_what_iam_cannot_de
         ([allows], CheckOutcome.OK, CheckOutcome.FAILED),
         ([denies], CheckOutcome.FAILED, CheckOutcome.OK),
     ):
-        decided = [(statement("*"), found)]
-        assert judge("permissions-replica", "Replica", decided, allowed=True).outcome is needed, found
-        assert judge(DENIALS, "Replica", decided, allowed=False).outcome is denied, found
+        assert judge("permissions-replica", "Replica", found, allowed=True).outcome is needed, found
+        assert judge(DENIALS, "Replica", found, allowed=False).outcome is denied, found
 
 
 DENY = {"Effect": "Deny", "Action": "s3:PutObject", "Resource": ["a", "b"], "Condition": {"x": 1}}

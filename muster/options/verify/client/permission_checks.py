@@ -30,12 +30,10 @@ _SHOWN_MAX = 5
 class SimulatedRight(NamedTuple):
     """What IAM decides about one action on one resource; `missing`: condition keys that might decide otherwise."""
 
+    statement: Statement
     request: str
     allowed: bool
     missing: Sequence[str] = ()
-
-
-Decided = list[tuple[Statement, list[SimulatedRight]]]
 
 
 def permissions(account: Account) -> Iterator[Check]:
@@ -49,9 +47,8 @@ def permissions(account: Account) -> Iterator[Check]:
     account.client("iam")  # before threads use it
     with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
 
-        def decided(statements: Iterable[Statement]) -> Decided:
-            asked = list(statements)
-            return list(zip(asked, pool.map(lambda one: _simulated(account, one, known), asked), strict=True))
+        def decided(statements: Iterable[Statement]) -> list[SimulatedRight]:
+            return [right for found in pool.map(partial(_simulated, account, known), statements) for right in found]
 
         for role, statements in needed.items():
             yield judge(f"permissions-{role.lower()}", role, decided(statements), allowed=True)
@@ -147,7 +144,7 @@ def _variables(statement: Statement) -> list[str]:
     return _VARIABLE.findall(json.dumps([list(statement.resources), statement.conditions]))
 
 
-def _simulated(account: Account, statement: Statement, known: Iterable[Statement]) -> list[SimulatedRight]:
+def _simulated(account: Account, known: Iterable[Statement], statement: Statement) -> list[SimulatedRight]:
     keys = context(statement)
     if statement.role == REPLICA:
         # Of every request of a container of the run `verify`, in the stack's account.
@@ -170,11 +167,11 @@ def _simulated(account: Account, statement: Statement, known: Iterable[Statement
     }
     # IAM refuses actions in one call that "require different authorization information", and publishes no list.
     asked = partial(account.listed, "iam", "simulate_principal_policy", "EvaluationResults", **arguments)
-    results = [asked(ActionNames=[action]) for action in statement.actions]
-    return [decision for of_action in results for result in of_action for decision in decisions(result, own)]
+    results = [result for action in statement.actions for result in asked(ActionNames=[action])]
+    return [right for result in results for right in decisions(statement, result, own)]
 
 
-def decisions(result: Mapping[str, Any], own: Container[str]) -> Iterator[SimulatedRight]:
+def decisions(statement: Statement, result: Mapping[str, Any], own: Container[str]) -> Iterator[SimulatedRight]:
     """The decisions in one member of EvaluationResults, which itself is an aggregate over all resources.
 
     `own` are condition keys, in lower case, whose absence is meant.
@@ -183,14 +180,13 @@ def decisions(result: Mapping[str, Any], own: Container[str]) -> Iterator[Simula
     for item in result.get("ResourceSpecificResults") or [aggregate]:
         missing = [key for key in item.get("MissingContextValues", ()) if key.lower() not in own]
         request = f"{result['EvalActionName']} on {item.get('EvalResourceName', '*')}"
-        yield SimulatedRight(request, item["EvalResourceDecision"] == "allowed", missing)
+        yield SimulatedRight(statement, request, item["EvalResourceDecision"] == "allowed", missing)
 
 
-def judge(name: str, role: str, decided: Decided, *, allowed: bool) -> Check:
+def judge(name: str, role: str, found: Sequence[SimulatedRight], *, allowed: bool) -> Check:
     """All must be `allowed`, or all denied. A denial for want of a condition key is undecided; what is wrong is not."""
-    found = [(one, statement) for statement, of_statement in decided for one in of_statement]
-    undecided = [one for one, _ in found if one.missing and not one.allowed]
-    wrong = {one.request: of for one, of in found if one.allowed is not allowed and one not in undecided}
+    undecided = [one for one in found if one.missing and not one.allowed]
+    wrong = {one.request: one.statement for one in found if one.allowed is not allowed and one not in undecided}
     if undecided and not wrong:
         keys = ", ".join(sorted({key for one in undecided for key in one.missing}))
         seen = f"IAM denies {some_of([one.request for one in undecided], _SHOWN_MAX)}, but a policy asks for {keys}."

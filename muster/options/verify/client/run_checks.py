@@ -177,14 +177,11 @@ class SmokeRun:
         yield judged(name, f"every attempt has lines, and each came within {delay:.0f} s.", problems, _LOGS)
 
     def _status(self, name: str) -> Iterator[Check]:
-        replicas = [replica for replica in self._run.status().replicas if replica.job is not None]
-        found = {replica.job: self._jobs[replica.job]["TrainingJobStatus"] for replica in replicas if replica.job}
-        problems: dict[str, object] = {
-            f"{one.job} is shown as {one.status}, and is {found[one.job]}": one.status != found[one.job]
-            for one in replicas
-            if one.job
-        }
-        problems["it shows no job"] = not replicas
+        shown = {one.job: one.status for one in self._run.status().replicas if one.job}
+        problems: dict[str, object] = {"it shows no job": not shown}
+        for job, status in shown.items():
+            found = self._jobs[job]["TrainingJobStatus"]
+            problems[f"{job} is shown as {status}, and is {found}"] = status != found
         seen = "`muster status` agrees with DescribeTrainingJob at the end of every replica."
         yield judged(name, seen, problems, "See the dead letters, and the log of the function react.")
 

@@ -53,12 +53,11 @@ def stack(account: Account) -> Iterator[Check]:
     remedy = "Deploy the stack again, and read the first error of the deployment."
     yield judged("stack", f"{name} is {status} and has all {len(OUTPUTS)} outputs.", problems, remedy)
     deployed, client = outputs.get("Version") or "older than 0.1.0", version("muster-train")
-    words = (
-        (CheckOutcome.OK, "")
-        if deployed == client
-        else (CheckOutcome.INFO, "Deploy the client's, or install the deployed one.")
-    )
-    yield check("version", words[0], f"{deployed} is deployed, and the client is {client}.", words[1])
+    seen = f"{deployed} is deployed, and the client is {client}."
+    if deployed == client:
+        yield check("version", CheckOutcome.OK, seen)
+    else:
+        yield check("version", CheckOutcome.INFO, seen, "Deploy the client's, or install the deployed one.")
 
 
 def bucket(account: Account) -> Iterator[Check]:
@@ -116,13 +115,12 @@ def expiring(rules: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:
     """Prefix and days of the rules, in the form of S3 or of a template, by which objects expire; 0: on a date."""
     found = []
     for rule in rules:
-        chosen = {**(rule.get("Filter") or {}), **((rule.get("Filter") or {}).get("And") or {})}
-        expiration = rule.get("Expiration") or {}
+        chosen = {**rule, **rule.get("Filter", {}), **rule.get("Filter", {}).get("And", {})}
+        expiration = rule.get("Expiration", {})
         days = expiration.get("Days") or rule.get("ExpirationInDays")
-        date = expiration.get("Date") or rule.get("ExpirationDate")
-        tagged = rule.get("TagFilters") or chosen.get("Tag") or chosen.get("Tags")  # no object of a run has tags
-        if rule.get("Status") == "Enabled" and (days or date) and not tagged:
-            found.append((rule.get("Prefix") or chosen.get("Prefix") or "", int(days or 0)))
+        tagged = chosen.get("Tag") or chosen.get("Tags")  # no object of a run has tags
+        if rule["Status"] == "Enabled" and (days or expiration.get("Date")) and not tagged:
+            found.append((chosen.get("Prefix") or "", int(days or 0)))
     return found
 
 

@@ -25,8 +25,7 @@ from muster.options.verify.client.check_outcomes import Check, CheckOutcome, che
 _LIMITED = {"iam", "logs"}
 _PATIENT = CONFIG.merge(Config(retries={"mode": "adaptive", "total_max_attempts": 8}))
 _NOT_THERE = re.compile("NoSuch|NotFound")
-# IAM's names of services and actions, where they are not those of the clients and operations.
-_PREFIXES = {"service-quotas": "servicequotas", "stepfunctions": "states"}
+# IAM's names of actions, where they are not those of the operations.
 _ACTIONS = {
     "s3:DeleteObjects": "s3:DeleteObject",
     "s3:GetBucketEncryption": "s3:GetEncryptionConfiguration",
@@ -116,7 +115,7 @@ class Account:
                 return call()
         except DeniedError as error:
             named: Any = error.__cause__
-            action = f"{_PREFIXES.get(service, service)}:{named.operation_name}"
+            action = f"{self.client(service).meta.service_model.signing_name}:{named.operation_name}"
             action, texts = _ACTIONS.get(action, action), [str(value) for value in (arguments or {}).values()]
             arn = next((text for text in texts if text.startswith("arn:")), "*")
             if arguments and "Bucket" in arguments:
