@@ -9,10 +9,12 @@ import pytest
 from muster.contract.errors import SpecError
 from muster.contract.run.model_lookup import find_model
 from muster.contract.training.model_source import ModelSource
-from muster.options.recipes.contract.gathering import INFRASTRUCTURE_KEYS, gather
+from muster.options.recipes.contract.gathering import gather
 from muster.options.recipes.contract.hub_collection import hub_model
+from muster.options.recipes.contract.override_spec import SpecifiedValue
 from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
 from muster.options.recipes.contract.recipe_request import read_request
+from muster.options.recipes.contract.resolution import INFRASTRUCTURE_KEYS, read_recipe
 from muster.options.recipes.contract.resolved_recipe import SourceText
 from muster.options.recipes.contract.text_places import S3Place, in_s3, s3_place
 from tests.support.recipe_readers import ACCOUNT, MemoryReader
@@ -131,16 +133,18 @@ def test_a_hubs_recipe_has_its_template_parameters_image_and_weights() -> None:
     assert sources.base == SourceText(place="s3://hub-files/template.yaml", text="run: {name: '{{name}}'}")
     assert sources.image == "111122223333.dkr.ecr.us-west-2.amazonaws.com/images:sft"
     assert sources.weights == f"s3://weights-{ACCOUNT}/llama/"
-    specification = json.loads(sources.override_spec.text if sources.override_spec else "")
+    assert sources.override_spec == SourceText(
+        place="s3://hub-files/params.json", text=_FILES["s3://hub-files/params.json"]
+    )
     # The infrastructure's placeholders are added, and replace none that the hub has.
-    assert specification["name"] == {"type": "string", "default": "mine"}
-    assert specification["mlflow_run_name"] == {"type": "string", "default": ""}
+    specification = read_recipe(sources).parameters
+    assert specification["name"] == SpecifiedValue(name="name", type="string", default="mine")
+    assert specification["mlflow_run_name"] == SpecifiedValue(name="mlflow_run_name", type="string", default="")
     assert set(specification) == {"lr", *INFRASTRUCTURE_KEYS}
     # They are there without parameters, too.
     bare = gather(read_request(_SFT), _public(_item(SmtjOverrideParamsS3Uri=""), TrainingArtifactUri="https://x"))
-    assert bare.weights is None
-    assert bare.override_spec is not None
-    assert set(json.loads(bare.override_spec.text)) == set(INFRASTRUCTURE_KEYS)
+    assert (bare.weights, bare.override_spec) == (None, None)
+    assert set(read_recipe(bare).parameters) == set(INFRASTRUCTURE_KEYS)
     # A file beside it has the name.
     beside = gather(read_request({**_SFT, "file": "mine.yaml"}), _public(_item(), texts={"mine.yaml": "a: 1"}))
     assert (beside.name, beside.recipe is not None, beside.base is not None) == ("mine", True, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from pydantic import JsonValue
 
@@ -37,6 +37,16 @@ def text_at(document: object, *path: str) -> str:
 def as_text(value: JsonValue) -> str:
     """A value as a hyperparameter has it: a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def copied(value: JsonValue, text: Callable[[str], str] = lambda one: one, *, in_order: bool = False) -> JsonValue:
+    """A copy whose mappings and lists are objects of their own; `text` gives its texts, `in_order` sorts its names."""
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, dict):
+        items = sorted(value.items()) if in_order else value.items()
+        return {key: copied(item, text, in_order=in_order) for key, item in items}
+    return [copied(item, text, in_order=in_order) for item in value] if isinstance(value, list) else value
 
 
 def leaves(document: JsonValue) -> Iterator[tuple[Path, JsonValue]]:

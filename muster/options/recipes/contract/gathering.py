@@ -5,7 +5,6 @@ The reading itself is a `RecipeReader`'s. All places are tried, so that all prob
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,16 +26,6 @@ from muster.options.recipes.contract.resolved_recipe import RecipeSources, Sourc
 from muster.options.recipes.contract.text_places import PlaceError, in_s3, refuse, s3_place
 
 _Found = TypeVar("_Found")
-
-INFRASTRUCTURE_KEYS = (
-    "name",
-    "data_s3_path",
-    "output_s3_path",
-    "mlflow_tracking_uri",
-    "mlflow_experiment_name",
-    "mlflow_run_name",
-)
-"""Placeholders of the hub's templates that their override specifications leave out: texts, empty by default."""
 
 
 def gather(request: RecipeRequest, reader: RecipeReader, default_hub: str | None = None) -> RecipeSources:
@@ -92,10 +81,10 @@ class _Gathering:
         if found is None:
             return sources
         model, chosen = found
-        weights = model.weights
+        weights, parameters = model.weights, chosen.override_params
         of_hub = {
             "base": self._tried("hub", lambda: self._read_object(chosen.template)),
-            "override_spec": self._override_spec(chosen),
+            "override_spec": self._tried("hub", lambda: self._read_object(parameters)) if parameters else None,
             "hub_model": model.name,
             "sequence_length": tokens_of(chosen.sequence_length),
             "image": chosen.image or None,
@@ -133,25 +122,6 @@ class _Gathering:
     def _selected(self, request: HubRecipe, default_hub: str | None) -> tuple[HubModel, CollectedRecipe]:
         model = find_model(self.reader, request.model, request.hub or default_hub)
         return model, select(request, model)
-
-    def _override_spec(self, chosen: CollectedRecipe) -> SourceText | None:
-        """The hub's override specification, with the placeholders that it leaves out."""
-        found = SourceText(place="{}", text="{}")
-        if chosen.override_params:
-            read = self._tried("hub", lambda: self._read_object(chosen.override_params))
-            if read is None:
-                return None
-            found = read
-        try:
-            specification = json.loads(found.text)
-        except (ValueError, RecursionError):
-            specification = None
-        if not isinstance(specification, dict):
-            # The resolution refuses it, by the same words for every override specification.
-            return found
-        for key in INFRASTRUCTURE_KEYS:
-            specification.setdefault(key, {"default": "", "type": "string"})
-        return SourceText(place=found.place, text=json.dumps(specification, ensure_ascii=False))
 
     def _tried(self, name: str, read: Callable[[], _Found]) -> _Found | None:
         """What `read` gives; None where it fails, which is then among the problems."""

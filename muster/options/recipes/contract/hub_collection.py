@@ -9,7 +9,9 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field
 
 from muster.contract.errors import SpecError
 from muster.contract.text import some_of
@@ -26,23 +28,32 @@ _LISTED_MAX = 12  # recipes in an error
 _EVALUATION = "Evaluation"
 
 
-@dataclass(frozen=True)
-class CollectedRecipe:
-    """One item of a RecipeCollection."""
+def _text(value: object) -> str:
+    return value if isinstance(value, str) and len(value) <= _TEXT_MAX and value.isprintable() else ""
 
-    name: str
-    title: str
-    technique: str
-    kind: str
-    """`Type`: `FineTuning`, `Evaluation`."""
-    peft: bool
-    subscription: bool
-    sequence_length: str
-    instance_types: tuple[str, ...]
-    template: str
-    """SmtjRecipeTemplateS3Uri: of training jobs. Empty for a recipe that is for HyperPod clusters only."""
-    override_params: str
-    image: str
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(one for one in (value if isinstance(value, list) else [])[:_TYPES_MAX] if isinstance(one, str))
+
+
+_Text = Annotated[str, BeforeValidator(_text)]
+_Flag = Annotated[bool, BeforeValidator(bool)]
+
+
+class CollectedRecipe(BaseModel):
+    """One item of a RecipeCollection. What is not well formed counts as left out."""
+
+    name: _Text = Field("", alias="Name")
+    title: _Text = Field("", alias="DisplayName")
+    technique: _Text = Field("", alias="CustomizationTechnique")
+    kind: _Text = Field("", alias="Type", description="`FineTuning`, `Evaluation`")
+    peft: _Flag = Field(default=False, alias="Peft")
+    subscription: _Flag = Field(default=False, alias="IsSubscriptionModel")
+    sequence_length: _Text = Field("", alias="SequenceLength")
+    instance_types: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field((), alias="SupportedInstanceTypes")
+    template: _Text = Field("", alias="SmtjRecipeTemplateS3Uri", description="empty: for HyperPod clusters only")
+    override_params: _Text = Field("", alias="SmtjOverrideParamsS3Uri")
+    image: _Text = Field("", alias="SmtjImageUri")
 
     @property
     def training_type(self) -> Literal["LORA", "FULL"]:
@@ -88,39 +99,15 @@ def _read(content: HubContent) -> HubModel:
         refuse(f"{where} is not a JSON object", "import it again")
     found = document.get("RecipeCollection")
     items = found[:RECIPES_MAX] if isinstance(found, list) else []
-    weights = _text(document, "TrainingArtifactUri")
+    weights = _text(document.get("TrainingArtifactUri"))
     return HubModel(
         content.hub,
         content.model,
         content.arn,
-        tuple(_recipe(item) for item in items if isinstance(item, dict)),
+        tuple(CollectedRecipe.model_validate(item) for item in items if isinstance(item, dict)),
         weights if weights.startswith("s3://") else None,
         document.get("GatedBucket") is True,
     )
-
-
-def _recipe(item: dict[str, object]) -> CollectedRecipe:
-    types = item.get("SupportedInstanceTypes")
-    return CollectedRecipe(
-        name=_text(item, "Name"),
-        title=_text(item, "DisplayName"),
-        technique=_text(item, "CustomizationTechnique"),
-        kind=_text(item, "Type"),
-        peft=bool(item.get("Peft")),
-        subscription=bool(item.get("IsSubscriptionModel")),
-        sequence_length=_text(item, "SequenceLength"),
-        instance_types=tuple(
-            one for one in (types if isinstance(types, list) else [])[:_TYPES_MAX] if isinstance(one, str)
-        ),
-        template=_text(item, "SmtjRecipeTemplateS3Uri"),
-        override_params=_text(item, "SmtjOverrideParamsS3Uri"),
-        image=_text(item, "SmtjImageUri"),
-    )
-
-
-def _text(item: dict[str, object], name: str) -> str:
-    value = item.get(name)
-    return value if isinstance(value, str) and len(value) <= _TEXT_MAX and value.isprintable() else ""
 
 
 def own_place(uri: str, reader: RecipeReader) -> str:

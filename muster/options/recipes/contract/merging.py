@@ -14,9 +14,8 @@ from pydantic import JsonValue
 
 from muster.contract.spec.recipe_reference import Origin
 from muster.contract.text import some_of
-from muster.options.recipes.contract.document_values import everything_in, leaves, value_at
+from muster.options.recipes.contract.document_values import copied, everything_in, leaves, value_at
 from muster.options.recipes.contract.expressions.interpolation import MISSING, Literal, referred_part
-from muster.options.recipes.contract.expressions.placeholders import copied
 from muster.options.recipes.contract.recipe_problems import Problems, path_name
 from muster.options.recipes.contract.recipe_problems import field as field_name
 from muster.options.recipes.contract.resolved_recipe import Path
@@ -213,7 +212,7 @@ class _Source:
                 statement = f"the recipe of the hub decides {'this value' if decided == path else path_name(decided)}"
                 self._problems.state(name, statement, self._merged.fixed[decided])
             return
-        self._put(path, _ordered(value))
+        self._put(path, copied(value, in_order=True))
         self._merged.origins[path] = self._origin
 
     def _put(self, path: Path, value: JsonValue) -> None:
@@ -230,7 +229,7 @@ class _Source:
         if isinstance(replaced, dict | list) and replaced:
             for known, _ in everything_in(replaced, path):
                 self._merged.origins.pop(known, None)
-        _store(holder, path[-1], copied(value))
+        _store(holder, path[-1], value)
 
 
 class _Rest(dict[str, JsonValue]):
@@ -278,13 +277,6 @@ def _store(holder: JsonValue, part: str | int, value: JsonValue) -> None:
         holder[str(part)] = value
     elif isinstance(holder, list) and isinstance(part, int) and part < len(holder):
         holder[part] = value
-
-
-def _ordered(value: JsonValue) -> JsonValue:
-    """The value with sorted names."""
-    if isinstance(value, dict):
-        return {key: _ordered(item) for key, item in sorted(value.items())}
-    return [_ordered(item) for item in value] if isinstance(value, list) else value
 
 
 def _ends(path: Path, parts: tuple[str, ...]) -> bool:

@@ -15,7 +15,7 @@ from muster.contract.spec.recipe_reference import Origin
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 from muster.options.recipes.contract.document_values import everything_in, leaves, value_at
 from muster.options.recipes.contract.expressions.interpolation import MISSING, interpolated
-from muster.options.recipes.contract.expressions.placeholders import Filled, Filling, fill, placeholder_names
+from muster.options.recipes.contract.expressions.placeholders import Filled, Filling, placeholder_names
 from muster.options.recipes.contract.merging import Merged, merge_recipe, merge_values
 from muster.options.recipes.contract.override_spec import MACHINES, SpecifiedValue, parse_override_spec
 from muster.options.recipes.contract.recipe_problems import Problems, field, path_name
@@ -28,11 +28,15 @@ from muster.options.recipes.contract.recipe_text import (
     load_recipe_text,
     recipe_yaml,
 )
-from muster.options.recipes.contract.resolved_recipe import Path, RecipeSources, ResolvedRecipe, SourceText
+from muster.options.recipes.contract.resolved_recipe import (
+    Path,
+    ReadDocument,
+    RecipeSources,
+    ResolvedRecipe,
+    SourceText,
+)
 
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
-# Bytes of YAML: of a value with its indentation, colon, quotes and line, and of a character, which may be an escape.
-_NODE_MOST, _CHARACTER_MOST = 2 * DEPTH_MAX + 32, 12
 _RESULTS = "base_results_dir"
 """A setting of the public recipes' launcher, to which most of them refer: the folder of results and checkpoints.
 
@@ -40,26 +44,22 @@ Unless it is an input, it is the folder that SageMaker restores when a job is st
 an attempt has saved.
 """
 
+INFRASTRUCTURE_KEYS = (
+    "name",
+    "data_s3_path",
+    "output_s3_path",
+    "mlflow_tracking_uri",
+    "mlflow_experiment_name",
+    "mlflow_run_name",
+)
+"""Placeholders of the hub's templates that their override specifications leave out: texts, empty by default."""
+
 # What the hub's recipes decide, and where a user says it instead.
 _FIXED = {
     "model_type": "choose another recipe for another type of model",
     "model_name_or_path": "name the model under `model:` of the spec",
     "dataset_catalog": "name the data under `channels:` of the spec",
 }
-
-
-@dataclass(frozen=True)
-class ReadDocument:
-    """The mapping in one text of a recipe."""
-
-    source: SourceText
-    origin: Origin
-    values: dict[str, JsonValue]
-
-    @property
-    def is_literal(self) -> bool:
-        """Whether nothing in it is a placeholder or an interpolation."""
-        return self.source.text.startswith(LITERAL)
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,8 @@ def read_recipe(sources: RecipeSources) -> ReadRecipe:
     """
     problems, spec = Problems(), sources.override_spec
     parameters = {} if spec is None else parse_override_spec(spec.text, sources.name, problems)
+    for name in INFRASTRUCTURE_KEYS if sources.hub_model is not None else ():
+        parameters.setdefault(name, SpecifiedValue(name=name, type="string", default=""))
     texts = ((sources.base, Origin.BASE), (sources.recipe, Origin.FILE))
     read = [_read(text, origin, problems) for text, origin in texts if text is not None]
     if not read:
@@ -138,11 +140,13 @@ class _ResolvingRecipe:
         values = self._bounded_values()
         # What cannot be read hides the rest: its values would all be unknown.
         self._problems.raise_found()
-        filled = fill(base.values, self._filling, plain=base.is_literal)
-        merged = self._merged(filled, base)
-        unfilled = [(path, name, base.origin) for path, name in filled.unfilled]
+        filled = Filled(base, self._filling, self._problems)
+        merged = self._merged(filled, base.origin)
+        unfilled = filled.unfilled
         if recipe is not None:
-            unfilled += self._merge_recipe(merged, recipe)
+            filled = Filled(recipe, self._filling, self._problems)
+            merge_recipe(merged, filled.document, self._problems)
+            unfilled = [*unfilled, *filled.unfilled]
         merge_values(merged, values["overrides"], Origin.OVERRIDE, self._problems)
         merge_values(merged, values["values"], Origin.VALUE, self._problems)
         self._report_unfilled(unfilled, merged)
@@ -154,8 +158,7 @@ class _ResolvingRecipe:
         faulty = {fault.path for fault in found.faults}
         origins = self._checked(document, merged, faulty)
         known = {path for path, _ in everything_in(document)}
-        is_long = len(known) * _NODE_MOST + len(repr(document)) * _CHARACTER_MOST > TEXT_MAX
-        if is_long and not self._problems.found and len(recipe_yaml(document).encode()) > TEXT_MAX - len(LITERAL):
+        if not self._problems.found and len(recipe_yaml(document).encode()) > TEXT_MAX - len(LITERAL):
             # It could not be read again.
             self._problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
         self._validate(document, merged, faulty)
@@ -199,9 +202,7 @@ class _ResolvingRecipe:
             plain = rf"for plain text, write \{{{{{name}}}}}"
             self._problems.state(field(path, origin), f"{{{{{name}}}}} has no value", f"{remedy}; {plain}")
 
-    def _merged(self, filled: Filled, base: ReadDocument) -> Merged:
-        for path, found, remedy in filled.faults:
-            self._problems.state(field(path, base.origin), found, remedy)
+    def _merged(self, filled: Filled, origin: Origin) -> Merged:
         named = dict(filled.whole)
         wanted = {name for name in self._parameters if name not in named}
         if wanted:
@@ -216,15 +217,7 @@ class _ResolvingRecipe:
             fixed = {
                 path: _FIXED[name] for name, paths in {**first, **named}.items() if name in _FIXED for path in paths
             }
-        return Merged(filled.document, base.origin, filled.origins, named, embedded, fixed)
-
-    def _merge_recipe(self, merged: Merged, recipe: ReadDocument) -> list[tuple[Path, str, Origin]]:
-        """Merge the user's recipe. Its placeholders without a value are returned."""
-        filled = fill(recipe.values, self._filling, plain=recipe.is_literal)
-        for path, found, remedy in filled.faults:
-            self._problems.state(field(path, Origin.FILE), found, remedy)
-        merge_recipe(merged, filled.document, self._problems)
-        return [(path, name, Origin.FILE) for path, name in filled.unfilled]
+        return Merged(filled.document, origin, filled.origins, named, embedded, fixed)
 
     def _check_inputs(self, inputs: dict[str, JsonValue], used: frozenset[str]) -> None:
         """An input that nothing refers to is refused: it would change nothing."""
@@ -254,24 +247,19 @@ class _ResolvingRecipe:
         return origins
 
     def _validate(self, document: dict[str, JsonValue], merged: Merged, faulty: set[Path]) -> None:
-        for name, parameter in self._parameters.items():
-            if name in MACHINES:
+        checked = [one for name, one in self._parameters.items() if name not in MACHINES]
+        for parameter, path in ((one, path) for one in checked for path in merged.named.get(one.name, ())):
+            value = value_at(document, *path)
+            if path in faulty:
                 continue
-            for path in merged.named.get(name, ()):
-                if path not in faulty:
-                    self._validate_value(parameter, path, value_at(document, *path), merged)
+            if value is None or value == MISSING:
+                if parameter.required:
+                    remedy = f"it is required: set {parameter.name} under `values`, or under `inputs`"
+                    self._problems.state(field(path, None), "missing", remedy)
+            elif (mistake := parameter.mistake(value)) is not None:
+                allowed, remedy = mistake
+                self._problems.wrong(path, merged.origin_at(path), value, remedy, allowed)
         self._relate(document, merged)
-
-    def _validate_value(self, parameter: SpecifiedValue, path: Path, value: JsonValue, merged: Merged) -> None:
-        if value is None or value == MISSING:
-            if parameter.required:
-                remedy = f"it is required: set {parameter.name} under `values`, or under `inputs`"
-                self._problems.state(field(path, None), "missing", remedy)
-            return
-        mistake = parameter.mistake(value)
-        if mistake is not None:
-            allowed, remedy = mistake
-            self._problems.wrong(path, merged.origin_at(path), value, remedy, allowed)
 
     def _relate(self, document: dict[str, JsonValue], merged: Merged) -> None:
         """Rules between several parameters."""

@@ -22,6 +22,20 @@ class SourceText(Document):
     text: str
 
 
+@dataclass(frozen=True)
+class ReadDocument:
+    """The mapping in one text of a recipe."""
+
+    source: SourceText
+    origin: Origin
+    values: dict[str, JsonValue]
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether nothing in it is a placeholder or an interpolation."""
+        return self.source.text.startswith(LITERAL)
+
+
 class RecipeSources(Document):
     """The texts and values of a recipe."""
 

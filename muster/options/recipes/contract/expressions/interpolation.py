@@ -7,15 +7,15 @@ interpolation that repeats a part of the recipe counts as often as it repeats it
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, cast
 
 from pydantic import JsonValue
 
+from muster.options.recipes.contract.document_values import copied
 from muster.options.recipes.contract.recipe_problems import Problems
 from muster.options.recipes.contract.recipe_text import DEPTH_MAX, NODES_MAX, TEXT_MAX
 from muster.options.recipes.contract.resolved_recipe import Path
@@ -62,11 +62,7 @@ class Literal(str):
 
 def literal(value: JsonValue) -> JsonValue:
     """A copy of a value, with sorted names, in which no text is an interpolation."""
-    if isinstance(value, str):
-        return Literal(value)
-    if isinstance(value, dict):
-        return {key: literal(item) for key, item in sorted(value.items())}
-    return [literal(item) for item in value] if isinstance(value, list) else value
+    return copied(value, Literal, in_order=True)
 
 
 @dataclass(frozen=True)
@@ -136,7 +132,9 @@ def interpolated(document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]
 
     A path that begins with one of ROOTS, which the document does not have, is a path of the document.
     """
-    return _Interpolation(document, inputs).run()
+    run = _Interpolation(document, inputs)
+    result = cast("dict[str, JsonValue]", run.copy(document))
+    return Interpolated(result, list(run.faults.values()), frozenset(run.given))
 
 
 def referred_part(document: dict[str, JsonValue], path: Path) -> dict[str, JsonValue] | list[JsonValue] | None:
@@ -150,7 +148,7 @@ def referred_part(document: dict[str, JsonValue], path: Path) -> dict[str, JsonV
         found = _Interpolation(document, {}).value_of(_Place(holder, path[-1]))
     except (_FailedError, _MissingError):
         return None
-    return copy.deepcopy(found) if isinstance(found, dict | list) else None
+    return copied(found) if isinstance(found, dict | list) else None  # type: ignore[return-value]  # of the same type
 
 
 class _Interpolation:
@@ -158,15 +156,15 @@ class _Interpolation:
 
     def __init__(self, document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]) -> None:
         self._document, self._inputs = document, inputs
-        self._given: dict[str, JsonValue] = {}  # those of the inputs that were referred to
+        self.given: dict[str, JsonValue] = {}  # those of the inputs that were referred to
+        self.faults: dict[tuple[object, ...], Fault] = {}
         self._parents: dict[int, _Place] = {}
         self._live: set[tuple[int, str | int]] = set()  # the places of interpolations
         self._known: dict[tuple[int, str | int], JsonValue | Exception] = {}
         self._read: set[str] = set()  # what OmegaConf has read
-        self._copied: list[int] = []  # mappings and lists that are being copied
+        self._around: list[int] = []  # mappings and lists that are being copied
         self._problems = Problems()  # of which the first get the nearest name
         self._nodes = self._characters = self._evaluated = self._grammar = 0
-        self._faults: dict[tuple[object, ...], Fault] = {}
         pending: list[_Holder] = [document]
         while pending:
             holder = pending.pop()
@@ -179,23 +177,16 @@ class _Interpolation:
                 elif type(item) is str and "${" in item:
                     self._live.add((id(holder), key))
 
-    def run(self) -> Interpolated:
-        """The whole document."""
-        result = self._copy(self._document)
-        document = result if isinstance(result, dict) else {}
-        return Interpolated(document, list(self._faults.values()), frozenset(self._given))
-
-    # The copy of a value in which every interpolation is replaced.
-
-    def _copy(self, value: _Holder) -> JsonValue:
-        self._copied.append(id(value))
-        copied: JsonValue
+    def copy(self, value: _Holder) -> JsonValue:
+        """The copy of a mapping or list in which every interpolation is replaced."""
+        self._around.append(id(value))
+        found: JsonValue
         if isinstance(value, dict):
-            copied = {key: self._copy_item(_Place(value, key), item) for key, item in value.items()}
+            found = {key: self._copy_item(_Place(value, key), item) for key, item in value.items()}
         else:
-            copied = [self._copy_item(_Place(value, index), item) for index, item in enumerate(value)]
-        self._copied.pop()
-        return copied
+            found = [self._copy_item(_Place(value, index), item) for index, item in enumerate(value)]
+        self._around.pop()
+        return found
 
     def _copy_item(self, place: _Place, item: JsonValue) -> JsonValue:
         try:
@@ -204,13 +195,13 @@ class _Interpolation:
                 self._fail(f"more than {NODES_MAX:,} values", "repeat less by interpolations", ())
             if place.id in self._live:
                 item = self.value_of(place)
-                if id(item) in self._copied and isinstance(item, dict | list):
+                if id(item) in self._around and isinstance(item, dict | list):
                     self._fail("an interpolation of what it lies in", "refer to a smaller part")
             if isinstance(item, dict | list):
-                if len(self._copied) >= DEPTH_MAX:
+                if len(self._around) >= DEPTH_MAX:
                     remedy = "flatten it, or repeat less by interpolations"
                     self._fail(f"more than {DEPTH_MAX} levels of nesting", remedy)
-                return self._copy(item)
+                return self.copy(item)
             if isinstance(item, str):
                 self._characters += len(item)
                 if self._characters > TEXT_MAX:
@@ -219,7 +210,7 @@ class _Interpolation:
         except _FailedError as failed:
             # What depends on a faulty value is not reported a second time.
             path = self._path(place) if failed.path is None else failed.path
-            self._faults.setdefault((path, failed.found), Fault(path, failed.found, failed.remedy))
+            self.faults.setdefault((path, failed.found), Fault(path, failed.found, failed.remedy))
             return None
         except _MissingError:
             return MISSING
@@ -350,7 +341,9 @@ class _Interpolation:
             if holder is not self._document or len(passed) > 1 or part not in self._inputs:
                 raise _NotFoundError(passed, holder)
             # Many values may refer to one long text: there is one copy of it.
-            return self._given.setdefault(part, literal(self._inputs[part]) if part not in self._given else None)
+            if part not in self.given:
+                self.given[part] = literal(self._inputs[part])
+            return self.given[part]
         place = _Place(holder, key)
         if place.id not in self._live:
             return holder[key]  # type: ignore[index]

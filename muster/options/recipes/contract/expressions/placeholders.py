@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from muster.contract.spec.recipe_reference import Origin
-from muster.options.recipes.contract.document_values import everything_in
+from muster.options.recipes.contract.document_values import copied, everything_in
 from muster.options.recipes.contract.expressions.interpolation import Literal, literal
+from muster.options.recipes.contract.recipe_problems import Problems, field
 from muster.options.recipes.contract.recipe_text import NODES_MAX, PLACEHOLDER_NAME, TEXT_MAX
-from muster.options.recipes.contract.resolved_recipe import Path
+from muster.options.recipes.contract.resolved_recipe import Path, ReadDocument
 
 _PLACEHOLDER = re.compile(rf"(\\?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}")
 _WHOLE = re.compile(rf"(['\"]?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}\1")
@@ -30,18 +31,6 @@ class Filling:
     plain: bool
 
 
-@dataclass
-class Filled:
-    """A document in which values took the place of placeholders."""
-
-    document: dict[str, JsonValue]
-    origins: dict[Path, Origin] = field(default_factory=dict)
-    whole: dict[str, list[Path]] = field(default_factory=dict)  # where each name is all of a value
-    names: set[str] = field(default_factory=set)
-    unfilled: list[tuple[Path, str]] = field(default_factory=list)  # what has no value
-    faults: list[tuple[Path, str, str]] = field(default_factory=list)
-
-
 def placeholder_names(document: JsonValue) -> list[str]:
     """The names of all placeholders, in the document's order."""
     names: dict[str, None] = {}
@@ -51,41 +40,44 @@ def placeholder_names(document: JsonValue) -> list[str]:
     return list(names)
 
 
-def fill(document: dict[str, JsonValue], value_of: Callable[[str], Filling | None], *, plain: bool = False) -> Filled:
-    """A copy of the document, with values in place of placeholders; of a `plain` document only the copy."""
-    filler = _Filler(value_of, plain)
-    filler.filled.document = {key: filler.copy(item, (key,)) for key, item in document.items()}
-    return filler.filled
+class Filled:
+    """A copy of a document with values in place of placeholders; of one in which nothing is one, only the copy."""
 
+    def __init__(self, read: ReadDocument, value_of: Callable[[str], Filling | None], problems: Problems) -> None:
+        self.origins: dict[Path, Origin] = {}
+        self.whole: dict[str, list[Path]] = {}  # where each name is all of a value
+        self.names: set[str] = set()
+        self.unfilled: list[tuple[Path, str, Origin]] = []  # what has no value
+        self._read, self._value_of, self._problems = read, value_of, problems
+        self._plain = read.is_literal
+        self._nodes = self._characters = 0
+        self.document = {key: self._copy(item, (key,)) for key, item in read.values.items()}
 
-@dataclass
-class _Filler:
-    value_of: Callable[[str], Filling | None]
-    plain: bool
-    filled: Filled = field(default_factory=lambda: Filled({}))
-    nodes: int = 0
-    characters: int = 0
-
-    def copy(self, value: JsonValue, path: Path) -> JsonValue:
+    def _copy(self, value: JsonValue, path: Path) -> JsonValue:
         if isinstance(value, str):
-            return Literal(value) if self.plain else self.text(value, path) if "{{" in value else value
+            return Literal(value) if self._plain else self._text(value, path) if "{{" in value else value
         if isinstance(value, dict):
-            return {key: self.copy(item, (*path, key)) for key, item in value.items()}
+            return {key: self._copy(item, (*path, key)) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.copy(item, (*path, index)) for index, item in enumerate(value)]
+            return [self._copy(item, (*path, index)) for index, item in enumerate(value)]
         return value
 
-    def text(self, text: str, path: Path) -> JsonValue:
+    def _filling(self, name: str, path: Path) -> Filling | None:
+        self.names.add(name)
+        filling = self._value_of(name)
+        if filling is None:
+            self.unfilled.append((path, name, self._read.origin))
+        return filling
+
+    def _text(self, text: str, path: Path) -> JsonValue:
         whole = _WHOLE.fullmatch(text)
         if whole:
             name = whole[2]
-            self.filled.names.add(name)
-            self.filled.whole.setdefault(name, []).append(path)
-            filling = self.value_of(name)
+            self.whole.setdefault(name, []).append(path)
+            filling = self._filling(name, path)
             if filling is None:
-                self.filled.unfilled.append((path, name))
                 return None
-            self.filled.origins[path] = filling.origin
+            self.origins[path] = filling.origin
             if not self._count(filling.value):
                 self._fault(path, "placeholders that make the recipe too large", "keep data in S3")
                 return None
@@ -104,15 +96,12 @@ class _Filler:
                 parts.append(found[0][1:])
                 continue
             name = found[2]
-            self.filled.names.add(name)
-            filling = self.value_of(name)
+            filling = self._filling(name, path)
             value = None if filling is None else self._as_text(filling.value, name, path)
             if filling is None or value is None:
-                if filling is None:
-                    self.filled.unfilled.append((path, name))
                 failed = True
                 continue
-            self.filled.origins[path] = max(self.filled.origins.get(path, Origin.BASE), filling.origin, key=_STRENGTH)
+            self.origins[path] = max(self.origins.get(path, Origin.BASE), filling.origin, key=_STRENGTH)
             if live and (opened > 0 or not set(value).isdisjoint("$\\{}")):
                 self._fault(path, f"{{{{{name}}}}} in a text that also has an interpolation", "make two values of it")
                 failed = True
@@ -130,9 +119,9 @@ class _Filler:
     def _count(self, value: JsonValue) -> bool:
         """Whether this value, with those that took the place of other placeholders, is small enough for a recipe."""
         for _, one in everything_in(value):
-            self.nodes += 1
-            self.characters += len(one) if isinstance(one, str) else 0
-            if self.nodes >= NODES_MAX or self.characters >= TEXT_MAX:
+            self._nodes += 1
+            self._characters += len(one) if isinstance(one, str) else 0
+            if self._nodes >= NODES_MAX or self._characters >= TEXT_MAX:
                 return False
         return True
 
@@ -144,14 +133,7 @@ class _Filler:
         return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
     def _fault(self, path: Path, found: str, remedy: str) -> None:
-        self.filled.faults.append((path, found, remedy))
+        self._problems.state(field(path, self._read.origin), found, remedy)
 
 
 _STRENGTH = list(Origin).index
-
-
-def copied(value: JsonValue) -> JsonValue:
-    """A copy whose mappings and lists are objects of their own."""
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, list) else value
