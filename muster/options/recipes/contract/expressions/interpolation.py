@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, cast
+from typing import NoReturn, cast
 
 from pydantic import JsonValue
 
-from muster.options.recipes.contract.document_values import copied
+from muster.options.recipes.contract.document_values import copied, everything_in, value_at
 from muster.options.recipes.contract.recipe_problems import Problems
 from muster.options.recipes.contract.recipe_text import DEPTH_MAX, NODES_MAX, TEXT_MAX
 from muster.options.recipes.contract.resolved_recipe import Path
@@ -74,17 +74,6 @@ class Fault:
     remedy: str
 
 
-class _Place(NamedTuple):
-    """A value in the recipe: the mapping or list that holds it, and its key or index there."""
-
-    parent: _Holder
-    key: str | int
-
-    @property
-    def id(self) -> tuple[int, str | int]:
-        return id(self.parent), self.key
-
-
 class _FailedError(Exception):
     def __init__(self, found: str, remedy: str, path: Path | None = None) -> None:
         super().__init__(found)
@@ -104,7 +93,7 @@ class _MissingError(Exception):
 class _NeededError(Exception):
     """A value needs another one first."""
 
-    def __init__(self, place: _Place) -> None:
+    def __init__(self, place: Path) -> None:
         super().__init__()
         self.place = place
 
@@ -139,13 +128,8 @@ def interpolated(document: dict[str, JsonValue], inputs: Mapping[str, JsonValue]
 
 def referred_part(document: dict[str, JsonValue], path: Path) -> dict[str, JsonValue] | list[JsonValue] | None:
     """A copy of what an interpolation stands for, with its own interpolations; None where it is a scalar or nothing."""
-    holder: JsonValue = document
-    for part in path[:-1]:
-        holder = holder[part]  # type: ignore[index]
-    if not isinstance(holder, dict | list):
-        return None
     try:
-        found = _Interpolation(document, {}).value_of(_Place(holder, path[-1]))
+        found = _Interpolation(document, {}).value_of(path)
     except (_FailedError, _MissingError):
         return None
     return copied(found) if isinstance(found, dict | list) else None  # type: ignore[return-value]  # of the same type
@@ -158,42 +142,41 @@ class _Interpolation:
         self._document, self._inputs = document, inputs
         self.given: dict[str, JsonValue] = {}  # those of the inputs that were referred to
         self.faults: dict[tuple[object, ...], Fault] = {}
-        self._parents: dict[int, _Place] = {}
-        self._live: set[tuple[int, str | int]] = set()  # the places of interpolations
-        self._known: dict[tuple[int, str | int], JsonValue | Exception] = {}
+        self._places: dict[int, Path] = {}  # of the document's mappings and lists, by their ids
+        self._live: set[Path] = set()  # the places of interpolations
+        self._known: dict[Path, JsonValue | Exception] = {}
         self._read: set[str] = set()  # what OmegaConf has read
         self._around: list[int] = []  # mappings and lists that are being copied
         self._problems = Problems()  # of which the first get the nearest name
         self._nodes = self._characters = self._evaluated = self._grammar = 0
-        pending: list[_Holder] = [document]
-        while pending:
-            holder = pending.pop()
-            items: Iterable[tuple[str | int, JsonValue]]
-            items = holder.items() if isinstance(holder, dict) else enumerate(holder)
-            for key, item in items:
-                if isinstance(item, dict | list):
-                    self._parents[id(item)] = _Place(holder, key)
-                    pending.append(item)
-                elif type(item) is str and "${" in item:
-                    self._live.add((id(holder), key))
+        for path, value in everything_in(document):
+            if isinstance(value, dict | list):
+                self._places[id(value)] = path
+            elif type(value) is str and "${" in value:
+                self._live.add(path)
 
     def copy(self, value: _Holder) -> JsonValue:
         """The copy of a mapping or list in which every interpolation is replaced."""
         self._around.append(id(value))
         found: JsonValue
         if isinstance(value, dict):
-            found = {key: self._copy_item(_Place(value, key), item) for key, item in value.items()}
+            found = {key: self._copy_item(self._place(value, key), item) for key, item in value.items()}
         else:
-            found = [self._copy_item(_Place(value, index), item) for index, item in enumerate(value)]
+            found = [self._copy_item(self._place(value, index), item) for index, item in enumerate(value)]
         self._around.pop()
         return found
 
-    def _copy_item(self, place: _Place, item: JsonValue) -> JsonValue:
+    def _place(self, holder: _Holder, key: str | int) -> Path | None:
+        """Where a value is; None for one that a resolver has made."""
+        above = self._places.get(id(holder))
+        return None if above is None else (*above, key)
+
+    def _copy_item(self, place: Path | None, item: JsonValue) -> JsonValue:
         try:
             self._nodes += 1
             if self._nodes > NODES_MAX:
                 self._fail(f"more than {NODES_MAX:,} values", "repeat less by interpolations", ())
-            if place.id in self._live:
+            if place in self._live:
                 item = self.value_of(place)
                 if id(item) in self._around and isinstance(item, dict | list):
                     self._fail("an interpolation of what it lies in", "refer to a smaller part")
@@ -209,7 +192,7 @@ class _Interpolation:
                 return str(item)
         except _FailedError as failed:
             # What depends on a faulty value is not reported a second time.
-            path = self._path(place) if failed.path is None else failed.path
+            path = (place or ()) if failed.path is None else failed.path
             self.faults.setdefault((path, failed.found), Fault(path, failed.found, failed.remedy))
             return None
         except _MissingError:
@@ -218,33 +201,33 @@ class _Interpolation:
 
     # The value of one interpolation. Mappings and lists are those of the document, not copies.
 
-    def value_of(self, place: _Place) -> JsonValue:
+    def value_of(self, place: Path) -> JsonValue:
         """The value at a place. Without recursion: however long a chain is, its first value is computed first."""
-        waiting = {} if place.id in self._known else {place.id: place}
+        waiting = {} if place in self._known else {place: None}
         while waiting:
-            key, one = next(reversed(waiting.items()))
+            one = next(reversed(waiting))
             outcome: JsonValue | Exception
             try:
                 outcome = self._evaluate(one)
             except _NeededError as needed:
-                if needed.place.id not in waiting:
-                    waiting[needed.place.id] = needed.place
+                if needed.place not in waiting:
+                    waiting[needed.place] = None
                     continue
-                places = list(waiting.values())
-                outcome = self._cycle(places[list(waiting).index(needed.place.id) :])
+                places = list(waiting)
+                outcome = self._cycle(places[places.index(needed.place) :])
             except (_FailedError, _MissingError) as error:
                 outcome = error
                 if isinstance(error, _FailedError) and error.path is None:
-                    error.path = self._path(one)
-            self._known[key] = outcome
-            del waiting[key]
-        found = self._known[place.id]
+                    error.path = one
+            self._known[one] = outcome
+            del waiting[one]
+        found = self._known[place]
         if isinstance(found, Exception):
             raise found
         return found
 
-    def _evaluate(self, place: _Place) -> JsonValue:
-        text = str(place.parent[place.key])  # type: ignore[index]
+    def _evaluate(self, place: Path) -> JsonValue:
+        text = str(value_at(self._document, *place))
         value: JsonValue
         simple = _SIMPLE.split(text) if "\\" not in text and len(_SIMPLE.findall(text)) == text.count("${") else []
         self._count(len(text))
@@ -264,7 +247,7 @@ class _Interpolation:
             self._count(len(value))
         return self._number(value)
 
-    def _by_grammar(self, text: str, place: _Place) -> JsonValue:
+    def _by_grammar(self, text: str, place: Path) -> JsonValue:
         from muster.options.recipes.contract.expressions.omegaconf_text import UnreadableTextError, read_text  # noqa: PLC0415
 
         if text not in self._read:
@@ -294,7 +277,7 @@ class _Interpolation:
 
     # References.
 
-    def _refer(self, key: str, place: _Place) -> JsonValue:
+    def _refer(self, key: str, place: Path) -> JsonValue:
         try:
             return self._select(key, place)
         except _NotFoundError as error:
@@ -307,15 +290,13 @@ class _Interpolation:
                 remedy = f"did you mean {'.'.join([*error.passed[:-1], near])}?"
             self._fail(f"${{{key}}}, but there is no {missing}", remedy)
 
-    def _select(self, key: str, place: _Place) -> JsonValue:
+    def _select(self, key: str, place: Path) -> JsonValue:
         """The value at a path."""
         rest = key.lstrip(".")
-        found: JsonValue = place.parent if key.startswith(".") else self._document
-        for _ in range(len(key) - len(rest) - 1):
-            above = self._parents.get(id(found))
-            if above is None:
-                self._fail(f"{key[:_NAME_SHOWN]}, which leads out of the recipe", "correct the path")
-            found = above.parent
+        up = len(key) - len(rest)
+        if up > len(place):
+            self._fail(f"{key[:_NAME_SHOWN]}, which leads out of the recipe", "correct the path")
+        found = value_at(self._document, *place[:-up]) if up else self._document
         dotted = rest if rest.startswith("[") else f".{rest}"
         parts = [one[1] if one[1] is not None else one[2] for one in _PARTS.finditer(dotted)]
         if rest == key and parts[0] in ROOTS and parts[0] not in self._document and parts[0] not in self._inputs:
@@ -344,16 +325,16 @@ class _Interpolation:
             if part not in self.given:
                 self.given[part] = literal(self._inputs[part])
             return self.given[part]
-        place = _Place(holder, key)
-        if place.id not in self._live:
+        place = self._place(holder, key)
+        if place not in self._live:
             return holder[key]  # type: ignore[index]
-        if place.id not in self._known:
+        if place not in self._known:
             raise _NeededError(place)
         return self.value_of(place)
 
     # Resolvers.
 
-    def _call(self, name: str, values: Sequence[JsonValue], place: _Place) -> JsonValue:
+    def _call(self, name: str, values: Sequence[JsonValue], place: Path) -> JsonValue:
         if name in _OUTSIDE:
             self._fail(f"${{{name}:…}}, which is not allowed", _OUTSIDE[name])
         if name in _ARITHMETIC:
@@ -394,23 +375,14 @@ class _Interpolation:
             self._fail("a result of more than 400 digits", "use smaller numbers")
         return value
 
-    # Where a value is.
-
-    def _cycle(self, cycle: list[_Place]) -> _FailedError:
+    def _cycle(self, cycle: list[Path]) -> _FailedError:
         # From wherever it is entered, a cycle is the same one.
-        begin = min(range(len(cycle)), key=lambda index: [str(part) for part in self._path(cycle[index])])
+        begin = min(range(len(cycle)), key=lambda index: [str(part) for part in cycle[index]])
         cycle = cycle[begin:] + cycle[:begin]
-        shown = [".".join(map(str, self._path(one))) for one in cycle[:_CYCLE_SHOWN]]
+        shown = [".".join(map(str, one)) for one in cycle[:_CYCLE_SHOWN]]
         middle = [*shown[: _CYCLE_SHOWN - 1], "…"] if len(cycle) > _CYCLE_SHOWN else shown
         found = f"a cycle of interpolations: {' -> '.join([*middle, shown[0]])}"
-        return _FailedError(found, "break it: write a value", self._path(cycle[0]))
-
-    def _path(self, place: _Place) -> Path:
-        parts, above = [place.key], self._parents.get(id(place.parent))
-        while above is not None:
-            parts.append(above.key)
-            above = self._parents.get(id(above.parent))
-        return tuple(reversed(parts))
+        return _FailedError(found, "break it: write a value", cycle[0])
 
 
 def _kind(value: JsonValue) -> str:
