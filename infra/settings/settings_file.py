@@ -14,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, SettingsError, SpecError, StatedProblem
 from muster.contract.layout import STACK_FOLDERS, split_s3_uri
-from muster.contract.spec.spec_problems import problems_of, shown
+from muster.contract.spec.private_values import shown
+from muster.contract.spec.spec_problems import problems_of
 from muster.contract.spec.spec_reader import parse_spec
 from muster.infra.settings.scheduled_runs import schedule_problems
 from muster.infra.settings.stack_settings import (

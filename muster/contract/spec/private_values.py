@@ -20,6 +20,8 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _TOKEN_OF_TEXTS = re.compile(r"(^|[_.-])(bos|cls|eos|mask|pad|sep|stop|unk)_token$", re.IGNORECASE)
+_TEXT_SHOWN = 80  # characters
+_NUMBER_SHOWN = 10**20
 _TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
@@ -47,6 +49,16 @@ def kind_of(value: object) -> str:
         noun = "mapping" if isinstance(value, dict) else "list"
         return f"a {noun} of {len(value):,} value{'s' if len(value) > 1 else ''}" if value else f"an empty {noun}"
     return _TYPES.get(type(value), f"a {type(value).__name__}"[:40])
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: on one line, and cut where it is long; of a mapping or list, the type only."""
+    if isinstance(value, str):
+        text = repr(value[: _TEXT_SHOWN + 1])
+        return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN - 3]}..."
+    # A number may have too many digits to be written.
+    short = value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < _NUMBER_SHOWN)
+    return repr(value) if short else kind_of(value)
 
 
 def without_values(document: JsonValue) -> JsonValue:

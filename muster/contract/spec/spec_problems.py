@@ -16,7 +16,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.document import written_fields
 from muster.contract.errors import PROBLEMS_SHOWN, Problem, StatedProblem
 from muster.contract.spec.consistency import InconsistentSpecError
-from muster.contract.spec.private_values import is_private, kind_of, without_value
+from muster.contract.spec.private_values import is_private, kind_of, shown, without_value
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
 from muster.contract.text import shortened
@@ -31,11 +31,8 @@ _KEY = "[key]"
 """pydantic adds this part to a location whose fault is the key of a mapping."""
 _PARTS_SHOWN = 8  # of a nested field: the full path to a value may be longer than any message
 _PART_SHOWN = 64
-_TEXT_SHOWN = 80
 # A section with more fields is not listed in an error.
 _FIELDS_LISTED = 16
-
-_NUMBER_SHOWN = 10**20
 
 _TYPES = {
     "int_type": "a whole number",
@@ -75,16 +72,6 @@ def field_name(parts: Iterable[object]) -> str:
         text = without_value(str(part)) if is_private(texts) else str(part)
         texts.append(shortened(text, _PART_SHOWN))
     return ".".join(texts)
-
-
-def shown(value: object) -> str:
-    """A value as a message shows it: on one line, and cut where it is long; of a mapping or list, the type only."""
-    if isinstance(value, str):
-        text = repr(value[: _TEXT_SHOWN + 1])
-        return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN - 3]}..."
-    # A number may have too many digits to be written.
-    short = value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < _NUMBER_SHOWN)
-    return repr(value) if short else kind_of(value)
 
 
 def _problems(item: ErrorDetails, model: type[BaseModel]) -> list[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from muster.options.recipes.contract.hydra_defaults import composed
 from muster.options.recipes.contract.recipe_reader import RecipeReader
@@ -54,8 +54,7 @@ def _found(files: Sequence[str], folder: str, base: str) -> str:
         for suffix in ("", *_SUFFIXES):
             if (path := f"{root}{name}{suffix}") in known:
                 return path
-    names = recipe_names(files, folder)
-    near = _nearest(name, names)
+    near = _nearest(name, list(recipe_names(files, folder)))
     remedy = f"did you mean {near}?" if near else "`muster recipe list` shows the recipes of a checkout"
     statement = f"there is no recipe {base!r} in {folder}"
     raise PlaceError(statement, remedy)
@@ -78,12 +77,11 @@ def recipe_names(files: Sequence[str], folder: str) -> dict[str, str]:
     return found
 
 
-def _nearest(name: str, names: Iterable[str]) -> str | None:
+def _nearest(name: str, names: Sequence[str]) -> str | None:
     wanted = name.removesuffix(".yaml").removesuffix(".yml")
     last = posixpath.basename(wanted)
-    exact = [one for one in names if posixpath.basename(one) == last]
-    near = exact or difflib.get_close_matches(wanted, list(names), n=1, cutoff=0.6)
-    if not near:
-        by_last = {posixpath.basename(one): one for one in names}
-        near = [by_last[one] for one in difflib.get_close_matches(last, list(by_last), n=1, cutoff=0.6)]
-    return near[0] if near else None
+    by_last = {posixpath.basename(one): one for one in reversed(names)}
+    if last in by_last:
+        return by_last[last]
+    near = difflib.get_close_matches(wanted, names, n=1) or difflib.get_close_matches(last, by_last, n=1)
+    return by_last.get(near[0], near[0]) if near else None

@@ -48,21 +48,17 @@ class Merged:
         return next((self.origins[path[:length]] for length in lengths if path[:length] in self.origins), self.origin)
 
 
-def merge_recipe(merged: Merged, recipe: dict[str, JsonValue], problems: Problems) -> None:
-    """Merge the user's recipe by its structure. Keys may have dots."""
-    _Source(merged, Origin.FILE, problems, by_name=False).merge(recipe)
-
-
-def merge_values(merged: Merged, values: dict[str, JsonValue], origin: Origin, problems: Problems) -> None:
-    """Merge values that are addressed by path, by name, or by the end of a path."""
-    _Source(merged, origin, problems, by_name=True).merge(values)
+def merge(merged: Merged, values: dict[str, JsonValue], origin: Origin, problems: Problems) -> None:
+    """Merge values that are addressed by path, by name, or by the end of a path; the user's recipe by its structure."""
+    _Source(merged, origin, problems).merge(values)
 
 
 class _Source:
     """The merge of one source. All of its values are placed before the first is merged: their order does not matter."""
 
-    def __init__(self, merged: Merged, origin: Origin, problems: Problems, *, by_name: bool) -> None:
-        self._merged, self._origin, self._problems, self._by_name = merged, origin, problems, by_name
+    def __init__(self, merged: Merged, origin: Origin, problems: Problems) -> None:
+        self._merged, self._origin, self._problems = merged, origin, problems
+        self._by_name = origin is not Origin.FILE
         self._placed: dict[Path, JsonValue] = {}
         self._referring: list[Path] = []  # interpolations of which some values are replaced
         self._leaves: dict[str, list[Path]] | None = None  # by their last parts
@@ -73,7 +69,8 @@ class _Source:
 
     def merge(self, values: dict[str, JsonValue]) -> None:
         if self._origin is Origin.VALUE:
-            named = {key: item for key, item in values.items() if self._is_name(key)}
+            names = self._merged.named.keys() | self._merged.embedded
+            named = {key: item for key, item in values.items() if key in names}
             for key, item in sorted(named.items()):
                 self._place_name(key, item)
             values = {key: item for key, item in values.items() if key not in named}
@@ -144,9 +141,6 @@ class _Source:
                     self._ambiguous((*above, *rest), ends)
                 else:
                     self._unknown((*above, *rest), parts, holder, above)
-
-    def _is_name(self, key: str) -> bool:
-        return key in self._merged.named or key in self._merged.embedded
 
     def _place_name(self, name: str, value: JsonValue) -> None:
         for path in self._merged.named.get(name, ()):

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Sequence
 from pydantic import JsonValue
 
 from muster.contract.errors import Problem, RecipeError, StatedProblem
+from muster.contract.spec import private_values
 from muster.contract.spec.private_values import PROGRAM_FIELDS, kind_of, may_be_secret
 from muster.contract.spec.recipe_reference import Origin
 from muster.contract.text import shortened
 from muster.options.recipes.contract.resolved_recipe import Path
 
 _PART_SHOWN = 64
-_TEXT_SHOWN = 80
-_NUMBER_SHOWN = 10**20
 # Finding the nearest of thousands of names takes a millisecond each.
 _NEAREST_MAX, _KNOWN_MAX = 16, 1_024
 
@@ -40,13 +39,9 @@ def shown(path: Sequence[str | int], value: object) -> str:
     """A value as a problem shows it: on one line, cut where it is long, and not at all where it may be secret."""
     if any(isinstance(part, str) and (part in _PRIVATE or may_be_secret(part)) for part in path):
         return f"{kind_of(value)} (not shown)"
-    if isinstance(value, str):
-        if _SECRET_VALUE.search(value):
-            return "text (not shown)"
-        text = repr(str(value[: _TEXT_SHOWN + 1]))
-        return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN - 3]}..."
-    short = value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < _NUMBER_SHOWN)
-    return ("null" if value is None else repr(value)) if short else kind_of(value)
+    if isinstance(value, str) and _SECRET_VALUE.search(value):
+        return "text (not shown)"
+    return "null" if value is None else private_values.shown(value)
 
 
 class Problems:

@@ -6,6 +6,7 @@ Pure and bounded: it reads nothing but its sources, and what it raises is a Reci
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from muster.contract.training.data_and_output import CHECKPOINT_DIR
 from muster.options.recipes.contract.document_values import everything_in, leaves, value_at
 from muster.options.recipes.contract.expressions.interpolation import MISSING, interpolated
 from muster.options.recipes.contract.expressions.placeholders import Filled, Filling, placeholder_names
-from muster.options.recipes.contract.merging import Merged, merge_recipe, merge_values
+from muster.options.recipes.contract.merging import Merged, merge
 from muster.options.recipes.contract.override_spec import MACHINES, SpecifiedValue, parse_override_spec
 from muster.options.recipes.contract.recipe_problems import Problems, field, path_name
 from muster.options.recipes.contract.recipe_text import (
@@ -36,6 +37,7 @@ from muster.options.recipes.contract.resolved_recipe import (
     SourceText,
 )
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
 _RESULTS = "base_results_dir"
 """A setting of the public recipes' launcher, to which most of them refer: the folder of results and checkpoints.
@@ -145,10 +147,10 @@ class _ResolvingRecipe:
         unfilled = filled.unfilled
         if recipe is not None:
             filled = Filled(recipe, self._filling, self._problems)
-            merge_recipe(merged, filled.document, self._problems)
+            merge(merged, filled.document, Origin.FILE, self._problems)
             unfilled = [*unfilled, *filled.unfilled]
-        merge_values(merged, values["overrides"], Origin.OVERRIDE, self._problems)
-        merge_values(merged, values["values"], Origin.VALUE, self._problems)
+        merge(merged, values["overrides"], Origin.OVERRIDE, self._problems)
+        merge(merged, values["values"], Origin.VALUE, self._problems)
         self._report_unfilled(unfilled, merged)
         found = interpolated(merged.document, {_RESULTS: CHECKPOINT_DIR, **values["inputs"]})
         document = found.document
@@ -203,20 +205,13 @@ class _ResolvingRecipe:
             self._problems.state(field(path, origin), f"{{{{{name}}}}} has no value", f"{remedy}; {plain}")
 
     def _merged(self, filled: Filled, origin: Origin) -> Merged:
-        named = dict(filled.whole)
-        wanted = {name for name in self._parameters if name not in named}
-        if wanted:
-            for name, path in _keys(filled.document):
-                if name in wanted:
-                    named[name] = [path]
-                    wanted.discard(name)
+        first: dict[object, list[Path]] = {}  # where a key is for the first time
+        for path, _ in everything_in(filled.document):
+            first.setdefault(path[-1] if path else None, [path])
+        named = {name: first[name] for name in self._parameters if name in first} | filled.whole
         embedded = frozenset(filled.names - set(named))
-        fixed: dict[Path, str] = {}
-        if self._sources.hub_model is not None:
-            first = dict(reversed([(name, [path]) for name, path in _keys(filled.document) if name in _FIXED]))
-            fixed = {
-                path: _FIXED[name] for name, paths in {**first, **named}.items() if name in _FIXED for path in paths
-            }
+        decided = _FIXED if self._sources.hub_model is not None else {}
+        fixed = {path: remedy for name, remedy in decided.items() for path in named.get(name, first.get(name, []))}
         return Merged(filled.document, origin, filled.origins, named, embedded, fixed)
 
     def _check_inputs(self, inputs: dict[str, JsonValue], used: frozenset[str]) -> None:
@@ -242,7 +237,7 @@ class _ResolvingRecipe:
                 if isinstance(item, float) and not math.isfinite(item):
                     faulty.add(path)
                     problems.wrong(path, origin, item, "JSON cannot represent this number; write a finite one")
-                elif isinstance(item, str) and not item.isascii() and not _is_unicode(item):
+                elif isinstance(item, str) and _SURROGATE.search(item):
                     problems.state(field(path, origin), "it contains a lone surrogate", "use valid Unicode")
         return origins
 
@@ -292,23 +287,10 @@ def _is_composed(document: dict[str, JsonValue]) -> bool:
     )
 
 
-def _keys(document: JsonValue) -> Iterator[tuple[str, Path]]:
-    """Every key with its path, in order."""
-    return ((path[-1], path) for path, _ in everything_in(document) if path and isinstance(path[-1], str))
-
-
 def _scalars(value: JsonValue) -> Iterator[JsonValue]:
     """The value itself, or every scalar and key in it."""
     for _, one in everything_in(value):
         yield from one if isinstance(one, dict) else () if isinstance(one, list) else (one,)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _is_bounded(name: str, document: JsonValue, problems: Problems) -> bool:
@@ -318,7 +300,7 @@ def _is_bounded(name: str, document: JsonValue, problems: Problems) -> bool:
             found = f"more than {DEPTH_MAX} levels of nesting", "flatten it"
         elif nodes >= NODES_MAX:
             found = f"more than {NODES_MAX:,} values", "keep data in S3"
-        elif path and isinstance(key := path[-1], str) and (len(key) > NAME_MAX or not _is_unicode(key)):
+        elif path and isinstance(key := path[-1], str) and (len(key) > NAME_MAX or _SURROGATE.search(key)):
             found = f"a name of {len(key):,} characters", f"allowed: {NAME_MAX} characters of Unicode"
         elif isinstance(value, int) and abs(value) >= _NUMBER_END:
             found = "a whole number of more than 400 digits", "write it in quotes"

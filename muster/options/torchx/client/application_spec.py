@@ -12,9 +12,9 @@ from muster.client.launch.changes import read_changes, with_changes
 from muster.contract import names
 from muster.contract.backend import Backend
 from muster.contract.errors import MusterError
-from muster.contract.spec.private_values import kind_of
+from muster.contract.spec.private_values import kind_of, shown
 from muster.contract.spec.spec_fields import ENVIRONMENT_MAX
-from muster.contract.spec.spec_problems import field_name, shown
+from muster.contract.spec.spec_problems import field_name
 from muster.contract.spec.spec_reader import parse_spec
 from muster.options.torchx.client.command import SHELL, program_of, shell_arguments
 from muster.options.torchx.client.options import REFUSED

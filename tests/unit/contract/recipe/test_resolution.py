@@ -8,7 +8,7 @@ import pytest
 
 from muster.contract.errors import RecipeError
 from muster.contract.spec.recipe_reference import Origin
-from muster.options.recipes.contract.merging import Merged, merge_recipe
+from muster.options.recipes.contract.merging import Merged, merge
 from muster.options.recipes.contract.recipe_problems import Problems
 from muster.options.recipes.contract.resolution import resolve
 from muster.options.recipes.contract.resolved_recipe import Path, RecipeSources, ResolvedRecipe, SourceText
@@ -293,6 +293,6 @@ def test_a_replaced_part_loses_the_sources_of_its_own_values_alone() -> None:
     kept, lost = ("kept", "a"), [("part", "a"), ("part", "b", 0), ("part", "b")]
     origins = _Origins(dict.fromkeys([kept, *lost], Origin.INPUT))
     merged = Merged({"kept": {"a": 1}, "part": {"a": 1, "b": [1]}}, Origin.BASE, origins, {})
-    merge_recipe(merged, {"part": 2}, Problems())
+    merge(merged, {"part": 2}, Origin.FILE, Problems())
     assert merged.document == {"kept": {"a": 1}, "part": 2}
     assert merged.origins == {kept: Origin.INPUT, ("part",): Origin.FILE}
