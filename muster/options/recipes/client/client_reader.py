@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.client.client_errors import os_reason
+from muster.options.recipes.contract.gathering import gather
 from muster.options.recipes.contract.recipe_reader import CHECKOUT_FILES_MAX, TEXT_BYTES_MAX, HubContent, decoded
+from muster.options.recipes.contract.recipe_request import read_request
+from muster.options.recipes.contract.resolved_recipe import RecipeSources
 from muster.options.recipes.contract.text_places import S3Place, refuse
 
 _MISSING = {"NoSuchKey", "NoSuchBucket"}
@@ -51,6 +54,16 @@ if TYPE_CHECKING:
 def private_hub() -> str | None:
     """The hub that is asked first where none is named, as the SageMaker SDK chooses it."""
     return os.environ.get("SAGEMAKER_HUB_NAME") or None
+
+
+def read_sources(recipe: object, session: Callable[[], AnySession]) -> RecipeSources:
+    """What the `recipe` of a spec is made of. The session is opened only for one that is in S3 or in a hub.
+
+    Raises:
+        SpecError: the recipe has problems, all of which are listed.
+        ClientError: AWS cannot be reached or refuses.
+    """
+    return gather(read_request(recipe), ClientReader(session), private_hub())
 
 
 class ClientReader:

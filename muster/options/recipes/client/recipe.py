@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Self
 
@@ -58,6 +58,8 @@ class Recipe:
             InputError: the file cannot be read.
             ClientError: AWS cannot be reached or refuses.
         """
+        from muster.options.recipes.client.client_reader import read_sources  # noqa: PLC0415
+
         named = NamedRecipe(dict(source)) if isinstance(source, Mapping) else named_recipe(str(source))
 
         def opened() -> AnySession:
@@ -65,7 +67,7 @@ class Recipe:
 
             return session or open_session(profile, region)
 
-        return cls(named, read_sources(named, opened))
+        return cls(named, read_sources(named.request, opened))
 
     @property
     def name(self) -> str:
@@ -142,20 +144,6 @@ class Recipe:
         from muster.options.recipes.client.recipe_values import template_of  # noqa: PLC0415
 
         return template_of(self._sources)
-
-
-def read_sources(named: NamedRecipe, session: Callable[[], AnySession]) -> RecipeSources:
-    """What a recipe is made of. The session is opened only for a recipe that is in S3 or in a hub.
-
-    Raises:
-        SpecError: as `Recipe.load`.
-        ClientError: AWS cannot be reached or refuses.
-    """
-    from muster.options.recipes.client.client_reader import ClientReader, private_hub  # noqa: PLC0415
-    from muster.options.recipes.contract.gathering import gather  # noqa: PLC0415
-    from muster.options.recipes.contract.recipe_request import read_request  # noqa: PLC0415
-
-    return gather(read_request(named.request), ClientReader(session), private_hub())
 
 
 def _resolved(named: NamedRecipe, sources: RecipeSources) -> tuple[ResolvedRecipe, ...]:

@@ -39,10 +39,11 @@ app = typer.Typer(
 
 
 def _load(named: NamedRecipe, account: AccountOptions) -> Recipe:
-    from muster.options.recipes.client.recipe import Recipe, read_sources  # noqa: PLC0415
+    from muster.options.recipes.client.client_reader import read_sources  # noqa: PLC0415
+    from muster.options.recipes.client.recipe import Recipe  # noqa: PLC0415
 
     with busy("Reading the recipe"):
-        return Recipe(named, read_sources(named, account.session))
+        return Recipe(named, read_sources(named.request, account.session))
 
 
 @app.command(name="list")
@@ -160,10 +161,9 @@ def validate(
             found = _load(base.named(source), account).resolve(overrides, inputs=inputs)
         except MusterError as error:
             worst = max(worst, exit_code(error))
-            checked.append(RecipeChecked(source=source, digest=None, values=0, error=error_detail(error)))
+            checked.append(RecipeChecked(source=source, digest=None, error=error_detail(error)))
         else:
-            values_ = len(found.explain())
-            checked.append(RecipeChecked(source=source, digest=found.digest, values=values_, error=None))
+            checked.append(RecipeChecked(source=source, digest=found.digest, values=len(found.explain()), error=None))
     if json:
         print_answer(RecipesChecked(recipes=tuple(checked)))
     else:

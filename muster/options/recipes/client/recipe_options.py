@@ -48,7 +48,8 @@ def _placeholders(context: typer.Context, incomplete: str) -> list[str]:
 def _known(context: typer.Context) -> RecipeTemplate | None:
     """The template that the command line names; None where AWS would have to be asked, or nothing can be read."""
     from muster.contract.errors import MusterError  # noqa: PLC0415
-    from muster.options.recipes.client.recipe import Recipe, read_sources  # noqa: PLC0415
+    from muster.options.recipes.client.client_reader import read_sources  # noqa: PLC0415
+    from muster.options.recipes.client.recipe_values import template_of  # noqa: PLC0415
 
     options = context.params
     places = PlaceOptions(checkout=options.get("checkout"), override_spec=options.get("override_spec"))
@@ -56,8 +57,7 @@ def _known(context: typer.Context) -> RecipeTemplate | None:
     if source is None:
         return None
     try:
-        named = places.named(source)
-        return Recipe(named, read_sources(named, _no_session)).template()
+        return template_of(read_sources(places.named(source).request, _no_session))
     except MusterError:
         return None
 

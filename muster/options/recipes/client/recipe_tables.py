@@ -45,11 +45,8 @@ class Line(NamedTuple):
 def resolved_lines(values: Sequence[RecipeValue], width: int | None) -> Iterator[Line]:
     """A table of every value with its source. What no source of the user's has set is dim."""
     rows = [(value.path, yaml_scalar(value.value), str(value.origin)) for value in values]
-    table = list(_table([("path", "value", "from"), *rows], width, cut=1))
-    yield Line(table[0], "bold")
-    yield from (
-        Line(text, "dim" if value.origin in _WEAK else "") for text, value in zip(table[1:], values, strict=True)
-    )
+    styles = ["dim" if value.origin in _WEAK else "" for value in values]
+    return _table([("path", "value", "from"), *rows], styles, width, cut=1)
 
 
 def summary_lines(name: str, digest: str, sources: Sequence[RecipeSource]) -> Iterator[Line]:
@@ -69,9 +66,7 @@ def difference_lines(
         yield Line("The recipes are the same.")
         return
     rows = [(f"{_SIGNS[one.change]} {one.path}", *(_side(one, side) for side in ("a", "b"))) for one in differences]
-    table = list(_table([("  path", "A", "B"), *rows], width, cut=2))
-    yield Line(table[0], "bold")
-    yield from (Line(text, _STYLES[one.change]) for text, one in zip(table[1:], differences, strict=True))
+    yield from _table([("  path", "A", "B"), *rows], [_STYLES[one.change] for one in differences], width, cut=2)
 
 
 def _side(difference: RecipeDifference, side: str) -> str:
@@ -93,11 +88,8 @@ def catalog_lines(catalog: RecipeCatalog) -> Iterator[Line]:
             )
             for recipe in catalog.recipes
         ]
-        table = list(_table([("technique", "type", "tokens", "recipe"), *rows], None, right={2}))
-        yield Line(table[0], "bold")
-        yield from (
-            Line(text, "" if recipe.usable else "dim") for text, recipe in zip(table[1:], catalog.recipes, strict=True)
-        )
+        styles = ["" if recipe.usable else "dim" for recipe in catalog.recipes]
+        yield from _table([("technique", "type", "tokens", "recipe"), *rows], styles, right={2})
     yield from (Line(f"Note: {remark}.", "yellow") for remark in catalog.remarks)
 
 
@@ -110,10 +102,10 @@ def template_lines(template: RecipeTemplate, width: int | None) -> Iterator[Line
         return
     yield Line("")
     rows = [(one.name, one.type or "any", _default(one), _allowed(one)) for one in template.specification]
-    table = list(_table([("name", "type", "default", "allowed"), *rows], None))
-    yield Line(table[0], "bold")
-    for text, one in zip(table[1:], template.specification, strict=True):
-        yield Line(text)
+    header, *table = _table([("name", "type", "default", "allowed"), *rows], [""] * len(rows))
+    yield header
+    for row, one in zip(table, template.specification, strict=True):
+        yield row
         for line in textwrap.wrap(one.description, max(_WORDS_MIN, (width or _WORDS_MAX) - 4)):
             yield Line(f"    {line}", "dim")
 
@@ -161,10 +153,18 @@ def _values(count: int) -> str:
 
 
 def _table(
-    rows: Sequence[tuple[str, ...]], width: int | None, *, cut: int = 0, right: Collection[int] = ()
-) -> Iterator[str]:
-    """Columns two spaces apart. `cut` of them, from the second on, are shortened so that a line has at most `width`
-    characters, where that leaves room for them. None: nothing is shortened, and a long value moves what follows it."""
+    rows: Sequence[tuple[str, ...]],
+    styles: Sequence[str],
+    width: int | None = None,
+    *,
+    cut: int = 0,
+    right: Collection[int] = (),
+) -> Iterator[Line]:
+    """A header and rows in columns two spaces apart, with the rows' styles.
+
+    `cut` of the columns, from the second on, are shortened so that a line has at most `width` characters, where that
+    leaves room for them. None: nothing is shortened, and a long value moves what follows it.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if cut and width is None:
         widths[1 : 1 + cut] = [min(size, _VALUE_MAX) for size in widths[1 : 1 + cut]]
@@ -172,7 +172,7 @@ def _table(
         others = widths[0] + sum(widths[1 + cut :]) + 2 * (len(widths) - 1)
         widths[1 : 1 + cut] = _fitted(widths[1 : 1 + cut], width - others)
         rows = [tuple(map(shortened, row, widths)) for row in rows]
-    return columns(rows, right=right, widths=widths)
+    return map(Line, columns(rows, right=right, widths=widths), ["bold", *styles])
 
 
 def _fitted(widths: Sequence[int], left: int) -> list[int]:

@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 def _expanded(document: Mapping[Any, object], session: Callable[[], AnySession]) -> ExpandedSpec:
     from muster.client.launch.planned_recipe import PlannedRecipe  # noqa: PLC0415
     from muster.contract.spec.open_spec import with_problems_beside  # noqa: PLC0415
-    from muster.options.recipes.client.client_reader import ClientReader, private_hub  # noqa: PLC0415
+    from muster.options.recipes.client.client_reader import read_sources  # noqa: PLC0415
     from muster.options.recipes.client.recipe_values import recipe_sources  # noqa: PLC0415
     from muster.options.recipes.contract.expansion import expansion  # noqa: PLC0415
-    from muster.options.recipes.contract.gathering import gather  # noqa: PLC0415
-    from muster.options.recipes.contract.recipe_request import read_request  # noqa: PLC0415
 
     try:
         try:
-            sources = gather(read_request(document["recipe"]), ClientReader(session), private_hub())
+            sources = read_sources(document["recipe"], session)
         except SpecError as error:
             raise with_problems_beside(error, document) from None
         found = expansion(document, sources)
