@@ -22,7 +22,7 @@ _SECRET = re.compile(
 _TOKEN_OF_TEXTS = re.compile(r"(^|[_.-])(bos|cls|eos|mask|pad|sep|stop|unk)_token$", re.IGNORECASE)
 _TEXT_SHOWN = 80  # characters
 _NUMBER_SHOWN = 10**20
-_TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_TYPES = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 def is_private(location: Sequence[int | str]) -> bool:
@@ -45,6 +45,8 @@ def kind_of(value: object) -> str:
     """The type of a value in words, such as `a list of 3 values`."""
     if value is None:
         return "no value"
+    if isinstance(value, str):
+        return "text"
     if isinstance(value, dict | list | tuple):
         noun = "mapping" if isinstance(value, dict) else "list"
         return f"a {noun} of {len(value):,} value{'s' if len(value) > 1 else ''}" if value else f"an empty {noun}"

@@ -82,8 +82,8 @@ def test_an_object_is_read_by_each_of_its_names() -> None:
         assert gather(read_request({"base": place}), reader).base == SourceText(place=read, text="a: 1")
         assert reader.asked == (["account"] if "{" in place else []), place
     # An access point is the bucket, and says its region.
-    assert s3_place(f"s3://{POINT}/a/b.yaml") == S3Place(POINT, "a/b.yaml")
-    assert [s3_place(place).region for place in (f"{POINT}/a", "s3://bucket/a")] == ["us-west-2", None]
+    assert s3_place(f"s3://{POINT}/a/b.yaml") == S3Place(POINT, "a/b.yaml", "us-west-2")
+    assert s3_place("s3://bucket/a") == S3Place("bucket", "a", None)
     assert not in_s3("C:\\recipes\\r.yaml")
 
 

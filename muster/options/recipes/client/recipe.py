@@ -15,19 +15,21 @@ from muster.contract.errors import SpecError
 from muster.options.recipes.client.recipe_places import Fields, NamedRecipe, named_recipe, with_override
 from muster.options.recipes.client.recipe_values import (
     RecipeDifference,
+    RecipeTemplate,
     RecipeValue,
     path_text,
     recipe_differences,
     recipe_sources,
     recipe_values,
+    template_of,
 )
+from muster.options.recipes.contract.resolution import resolve
 from muster.options.recipes.contract.resolved_recipe import RecipeSources, ResolvedRecipe
 
 if TYPE_CHECKING:
     import boto3
 
     from muster.client.aws.light_session import AnySession
-    from muster.options.recipes.client.recipe_values import RecipeTemplate
 
 
 class Recipe:
@@ -141,18 +143,16 @@ class Recipe:
         Raises:
             SpecError: the base or the override specification cannot be read.
         """
-        from muster.options.recipes.client.recipe_values import template_of  # noqa: PLC0415
-
         return template_of(self._sources)
 
 
 def _resolved(named: NamedRecipe, sources: RecipeSources) -> tuple[ResolvedRecipe, ...]:
     """One recipe, or with `sweep` one for each rank."""
-    from muster.options.recipes.contract.expansion import expansion  # noqa: PLC0415
-    from muster.options.recipes.contract.resolution import resolve  # noqa: PLC0415
-
     if named.spec is None:
         return (resolve(sources),)
+    # With the models of specs.
+    from muster.options.recipes.contract.expansion import expansion  # noqa: PLC0415
+
     # The other fields of a spec give values to its recipe, too.
     return expansion({**named.spec, "recipe": named.request}, sources).recipes
 

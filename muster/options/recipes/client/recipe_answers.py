@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
-
 from pydantic import Field, JsonValue
 
 from muster.client.cli.json_answers import ErrorDetail
 from muster.client.launch.planned_recipe import RecipeSource
 from muster.contract.document import Document
 from muster.options.recipes.client.recipe_values import RecipeDifference, RecipeValue
-
-if TYPE_CHECKING:
-    from muster.options.recipes.client.recipe import Resolution
 
 
 class RecipeResolved(Document):
@@ -23,17 +18,6 @@ class RecipeResolved(Document):
     document: dict[str, JsonValue] = Field(description="the values")
     values: tuple[RecipeValue, ...] = Field(description="every value with its source, in the recipe's order")
     sources: tuple[RecipeSource, ...] = Field(description="from the weakest to the strongest")
-
-    @classmethod
-    def of(cls, found: Resolution) -> Self:
-        """The answer for a resolution."""
-        return cls(
-            name=found.name,
-            digest=found.digest,
-            document=found.document,
-            values=tuple(found.explain()),
-            sources=tuple(found.sources()),
-        )
 
 
 class RecipesCompared(Document):

@@ -98,7 +98,15 @@ def resolve(
     if json:
         from muster.options.recipes.client.recipe_answers import RecipeResolved  # noqa: PLC0415
 
-        print_answer(RecipeResolved.of(found))
+        print_answer(
+            RecipeResolved(
+                name=found.name,
+                digest=found.digest,
+                document=found.document,
+                values=tuple(found.explain()),
+                sources=tuple(found.sources()),
+            )
+        )
     elif out is not None:
         typer.echo(f"Written to {out}.")
     elif yaml:

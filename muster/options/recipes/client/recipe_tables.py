@@ -11,6 +11,7 @@ from muster.client.cli.output import columns
 from muster.client.launch.planned_recipe import DIGEST_SHOWN, source_lines
 from muster.contract.spec.recipe_reference import Origin
 from muster.contract.text import shortened
+from muster.options.recipes.contract.override_spec import limits
 from muster.options.recipes.contract.recipe_text import is_plain
 
 if TYPE_CHECKING:
@@ -117,12 +118,7 @@ def _default(value: SpecifiedValue) -> str:
 
 
 def _allowed(value: SpecifiedValue) -> str:
-    if value.enum:
-        return ", ".join(map(yaml_scalar, value.enum))
-    least, most = (None if bound is None else yaml_scalar(bound) for bound in (value.min, value.max))
-    if least is not None and most is not None:
-        return f"{least} to {most}"
-    return f"at least {least}" if least is not None else f"at most {most}" if most is not None else "any"
+    return ", ".join(map(yaml_scalar, value.enum)) or limits(value) or "any"
 
 
 def checked_lines(recipes: Sequence[RecipeChecked]) -> Iterator[Line]:

@@ -51,22 +51,17 @@ def copied(value: JsonValue, text: Callable[[str], str] = lambda one: one, *, in
 
 def leaves(document: JsonValue) -> Iterator[tuple[Path, JsonValue]]:
     """Every scalar, empty mapping and list, by its path, in order."""
-    pending: list[tuple[Path, JsonValue]] = [((), document)]
-    while pending:
-        path, value = pending.pop()
-        if isinstance(value, dict) and (value or not path):
-            pending += [((*path, key), item) for key, item in reversed(value.items())]
-        else:
-            yield path, value
+    parts = everything_in(document, lists=False)
+    return ((path, value) for path, value in parts if not isinstance(value, dict) or (path and not value))
 
 
-def everything_in(document: JsonValue, above: Path = ()) -> Iterator[tuple[Path, JsonValue]]:
-    """The document and every value in it, by its path, in order."""
+def everything_in(document: JsonValue, above: Path = (), *, lists: bool = True) -> Iterator[tuple[Path, JsonValue]]:
+    """The document and every value in it, by its path, in order; without `lists` those outside of lists."""
     pending: list[tuple[Path, JsonValue]] = [(above, document)]
     while pending:
         path, value = pending.pop()
         yield path, value
         if isinstance(value, dict):
             pending += [((*path, key), item) for key, item in reversed(value.items())]
-        elif isinstance(value, list):
+        elif lists and isinstance(value, list):
             pending += [((*path, index), item) for index, item in reversed(list(enumerate(value)))]

@@ -52,9 +52,9 @@ class SpecifiedValue(Document):
             return words, f"write {words}"
         if isinstance(value, int | float) and not isinstance(value, bool):
             if self.min is not None and value < self.min:
-                return self._range, "raise it"
+                return limits(self), "raise it"
             if self.max is not None and value > self.max:
-                return self._range, "lower it"
+                return limits(self), "lower it"
         if self.enum and value != "" and not self._chosen(value):
             return ", ".join(json.dumps(one, ensure_ascii=False) for one in self.enum[:32]), "choose one of them"
         return None
@@ -64,11 +64,12 @@ class SpecifiedValue(Document):
             return True
         return isinstance(value, list) and all(any(same(item, one) for one in self.enum) for item in value)
 
-    @property
-    def _range(self) -> str:
-        if self.min is None:
-            return f"at most {self.max}"
-        return f"at least {self.min}" if self.max is None else f"{self.min} to {self.max}"
+
+def limits(of: SpecifiedValue) -> str:
+    """The numbers that a value may be, in words; an empty text for any."""
+    if of.min is not None and of.max is not None:
+        return f"{of.min} to {of.max}"
+    return f"at least {of.min}" if of.min is not None else f"at most {of.max}" if of.max is not None else ""
 
 
 def same(one: JsonValue, other: JsonValue) -> bool:

@@ -50,17 +50,13 @@ class S3Place(NamedTuple):
 
     bucket: str
     key: str
+    region: str | None = None
+    """Of an access point; the name of a bucket does not say it."""
 
     @property
     def uri(self) -> str:
         """`s3://bucket/key`, as errors name it."""
         return f"s3://{self.bucket}/{self.key}"
-
-    @property
-    def region(self) -> str | None:
-        """The region of an access point; None for a bucket, whose name does not say it."""
-        found = _ACCESS_POINT.fullmatch(f"{self.bucket}/{self.key}")
-        return found["region"] if found else None
 
 
 def is_local(place: str) -> bool:
@@ -99,7 +95,7 @@ def s3_place(uri: str) -> S3Place:
         found = _ACCESS_POINT.fullmatch(name)
         if found is None:
             refuse(f"{uri!r} is not the ARN of an access point with a key", f"write {_FORMS}")
-        return S3Place(found[1], found["key"])
+        return S3Place(found[1], found["key"], found["region"])
     bucket, _, key = name.partition("/")
     if not _BUCKET.fullmatch(bucket):
         refuse(f"{uri!r} names no bucket", f"write {_FORMS}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from muster.contract.training.model_source import PUBLIC_HUB
 from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.answer_pages import page, refuse_others
-from muster.local.sagemaker.request_validation import operation_model
+from muster.options.recipes.contract.hub_collection import DOCUMENT_MAX
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import DescribeHubContentRequestTypeDef
@@ -53,10 +53,9 @@ class Hubs:
             message = f"Hub content {name} of type {kind} does not exist in hub {hub}."
             raise service_errors.no_hub_content(message)
         document = file.read_text(encoding="utf-8")
-        shape = operation_model("DescribeHubContent").output_shape
-        most = shape.members["HubContentDocument"].metadata["max"] if shape is not None else 0
-        if len(document) > most:
-            message = f"{file} has {len(document):,} characters; the document of a hub's content has at most {most:,}."
+        if len(document) > DOCUMENT_MAX:
+            found = f"{file} has {len(document):,} characters"
+            message = f"{found}; the document of a hub's content has at most {DOCUMENT_MAX:,}."
             raise service_errors.no_hub_content(message)
         return {
             **self._summary(hub, kind, name, file),

@@ -87,7 +87,7 @@ REFUSED = {
     "${multiply:true,2}": "true or false in ${multiply:…}",
     "${multiply:1e308,1e308}": "inf as a result",
     "${multiply:1}": "${multiply:…} of 1 values",
-    "${add:${model.names}}": "a mapping or a list in ${add:…}",
+    "${add:${model.names}}": "a list of 3 values in ${add:…}",
     "${divide_ceil:1,0}": "a division by zero in ${divide_ceil:…}",
     "${divide_floor:1e308,1e-308}": "a result of ${divide_floor:…} that is too large",
     "${oc.select:run.nam,nan}": "nan as a result",

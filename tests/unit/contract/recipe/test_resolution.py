@@ -209,7 +209,7 @@ def test_an_input_and_a_directly_set_value_fill_parts_of_texts() -> None:
 UNFILLED: list[tuple[str, dict[str, object], str]] = [
     ("a: '{{x}}'", {}, r"recipe.a (file): {{x}} has no value; set x under `inputs`; for plain text, write \{{x}}"),
     ("a: '{{x}} b'", {"x": None}, "recipe.a (file): {{x}} as a part of a text, but it is no value"),
-    ("a: '{{x}} b'", {"x": [1]}, "{{x}} as a part of a text, but it is a mapping or a list"),
+    ("a: '{{x}} b'", {"x": [1]}, "{{x}} as a part of a text, but it is a list of 1 value"),
     ("a: '${b.{{x}}}'\nb: {c: 1}", {"x": "c"}, "{{x}} in a text that also has an interpolation; make two values"),
     ("a: '{{x}}{b} ${b}'\nb: 1", {"x": "$"}, "{{x}} in a text that also has an interpolation; make two values"),
     ("a: 1", {"x": 1}, "recipe.inputs.x: there is no placeholder {{x}}; set it under `overrides`"),

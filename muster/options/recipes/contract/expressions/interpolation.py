@@ -15,6 +15,7 @@ from typing import NoReturn, cast
 
 from pydantic import JsonValue
 
+from muster.contract.spec.private_values import kind_of
 from muster.options.recipes.contract.document_values import copied, everything_in, value_at
 from muster.options.recipes.contract.recipe_problems import Problems
 from muster.options.recipes.contract.recipe_text import DEPTH_MAX, NODES_MAX, TEXT_MAX
@@ -358,7 +359,7 @@ class _Interpolation:
         wanted = "it takes numbers" if count is None else f"it takes {count} numbers"
         if len(numbers) < len(values):
             wrong = next(value for value in values if isinstance(value, bool) or not isinstance(value, int | float))
-            self._fail(f"{_kind(wrong)} in ${{{name}:…}}", wanted)
+            self._fail(f"{kind_of(wrong)} in ${{{name}:…}}", wanted)
         if count is not None and len(values) != count:
             self._fail(f"${{{name}:…}} of {len(values)} values", wanted)
         try:
@@ -383,8 +384,3 @@ class _Interpolation:
         middle = [*shown[: _CYCLE_SHOWN - 1], "…"] if len(cycle) > _CYCLE_SHOWN else shown
         found = f"a cycle of interpolations: {' -> '.join([*middle, shown[0]])}"
         return _FailedError(found, "break it: write a value", cycle[0])
-
-
-def _kind(value: JsonValue) -> str:
-    kinds = {bool: "true or false", type(None): "no value"}
-    return "text" if isinstance(value, str) else kinds.get(type(value), "a mapping or a list")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from muster.contract.spec.private_values import kind_of
 from muster.contract.spec.recipe_reference import Origin
 from muster.options.recipes.contract.document_values import copied, everything_in
 from muster.options.recipes.contract.expressions.interpolation import Literal, literal
@@ -127,8 +128,8 @@ class Filled:
 
     def _as_text(self, value: JsonValue, name: str, path: Path) -> str | None:
         if isinstance(value, dict | list) or value is None:
-            kind = "no value" if value is None else "a mapping or a list"
-            self._fault(path, f"{{{{{name}}}}} as a part of a text, but it is {kind}", "give it a text or a number")
+            found = f"{{{{{name}}}}} as a part of a text, but it is {kind_of(value)}"
+            self._fault(path, found, "give it a text or a number")
             return None
         return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
