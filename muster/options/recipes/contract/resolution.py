@@ -184,11 +184,11 @@ class _ResolvingRecipe:
         fixed = sources.hub_model is not None and name in _FIXED
         for values, origin in ((sources.values, Origin.VALUE), (sources.overrides, Origin.OVERRIDE)):
             if not fixed and name in values and not isinstance(values[name], dict):
-                return Filling(values[name], origin, plain=False)
+                return Filling(values[name], origin)
         if name in sources.inputs:
-            return Filling(sources.inputs[name], Origin.INPUT, plain=True)
+            return Filling(sources.inputs[name], Origin.INPUT)
         if name in self._parameters:
-            return Filling(self._parameters[name].default, Origin.DEFAULT, plain=False)
+            return Filling(self._parameters[name].default, Origin.DEFAULT)
         return None
 
     def _report_unfilled(self, unfilled: list[tuple[Path, str, Origin]], merged: Merged) -> None:

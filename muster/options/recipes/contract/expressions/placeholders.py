@@ -25,11 +25,10 @@ _WHOLE = re.compile(rf"(['\"]?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}\1")
 
 @dataclass(frozen=True)
 class Filling:
-    """The value of a placeholder. `plain` text is never an interpolation."""
+    """The value of a placeholder. The text of an input is never an interpolation."""
 
     value: JsonValue
     origin: Origin
-    plain: bool
 
 
 def placeholder_names(document: JsonValue) -> list[str]:
@@ -82,7 +81,7 @@ class Filled:
             if not self._count(filling.value):
                 self._fault(path, "placeholders that make the recipe too large", "keep data in S3")
                 return None
-            return literal(filling.value) if filling.plain else copied(filling.value)
+            return literal(filling.value) if filling.origin is Origin.INPUT else copied(filling.value)
         return self._parts(text, path)
 
     def _parts(self, text: str, path: Path) -> JsonValue:
