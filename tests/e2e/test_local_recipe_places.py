@@ -13,8 +13,8 @@ from muster.control.aws.clients import Clients
 from muster.options.recipes.client.catalog import hub_recipes
 from muster.options.recipes.client.client_reader import ClientReader
 from muster.options.recipes.contract.gathering import gather
-from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
 from muster.options.recipes.contract.recipe_request import read_request
+from muster.options.recipes.contract.recipe_text import TEXT_MAX
 from muster.options.recipes.contract.text_places import PlaceError, S3Place
 from muster.options.recipes.control.function_reader import FunctionReader
 from muster.options.recipes.local.sagemaker_operations import HUBS
@@ -77,7 +77,7 @@ def test_objects_are_read_within_bounds_in_every_region_and_with_the_users_right
     abroad.put_object(Bucket=far, Key="r.yaml", Body=b"a: far")
     for key, body in (("a/r.yaml", b"\xef\xbb\xbfa: 1"), ("a/empty", b""), ("a/bad", b"\xff"), ("b/r.yaml", b"a: 2")):
         workshop.s3.put_object(Bucket=near, Key=key, Body=body)
-    workshop.s3.put_object(Bucket=near, Key="a/large", Body=b" " * (TEXT_BYTES_MAX + 1))
+    workshop.s3.put_object(Bucket=near, Key="a/large", Body=b" " * (TEXT_MAX + 1))
     get = allow("s3:GetObject", f"arn:aws:s3:::{near}/a/*", f"arn:aws:s3:::{far}/*")
     reader = as_user(get, allow("s3:ListBucket", f"arn:aws:s3:::{near}"))
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.options.recipes.contract.checkout_recipe import checkout_recipe
-from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, HubContent
+from muster.options.recipes.contract.recipe_reader import HubContent
+from muster.options.recipes.contract.recipe_text import TEXT_MAX
 from muster.options.recipes.contract.resolved_recipe import SourceText
 from muster.options.recipes.contract.text_places import PlaceError, S3Place
 
@@ -57,7 +58,7 @@ def recipe_of_checkout(files: Mapping[str, str], base: str) -> SourceText:
 
 
 def _bounded(place: str, text: str) -> str:
-    if len(text) > TEXT_BYTES_MAX:
+    if len(text) > TEXT_MAX:
         statement = f"{place} has {len(text):,} bytes"
-        raise PlaceError(statement, f"at most {TEXT_BYTES_MAX:,} are read")
+        raise PlaceError(statement, f"at most {TEXT_MAX:,} are read")
     return text

@@ -12,8 +12,8 @@ from muster.contract.training.model_source import ModelSource
 from muster.options.recipes.contract.gathering import gather
 from muster.options.recipes.contract.hub_collection import hub_model
 from muster.options.recipes.contract.override_spec import SpecifiedValue
-from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
 from muster.options.recipes.contract.recipe_request import read_request
+from muster.options.recipes.contract.recipe_text import TEXT_MAX
 from muster.options.recipes.contract.resolution import INFRASTRUCTURE_KEYS, read_recipe
 from muster.options.recipes.contract.resolved_recipe import SourceText
 from muster.options.recipes.contract.text_places import S3Place, in_s3, s3_place
@@ -103,7 +103,7 @@ def test_what_names_no_object_is_refused_with_what_may_be_written() -> None:
 
 
 def test_all_places_are_tried_and_all_problems_found() -> None:
-    [problem] = _problems({"file": "r.yaml"}, MemoryReader(texts={"r.yaml": " " * (TEXT_BYTES_MAX + 1)}))
+    [problem] = _problems({"file": "r.yaml"}, MemoryReader(texts={"r.yaml": " " * (TEXT_MAX + 1)}))
     assert "1,048,577 bytes" in problem
     request = {"file": "no.yaml", "base": "s3://bucket/no.yaml", "override_spec": "https://example.com/x.json"}
     fields = [problem.partition(":")[0] for problem in _problems(request)]

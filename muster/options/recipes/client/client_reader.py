@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.client_errors import os_reason
 from muster.options.recipes.contract.gathering import gather
-from muster.options.recipes.contract.recipe_reader import CHECKOUT_FILES_MAX, TEXT_BYTES_MAX, HubContent, decoded
+from muster.options.recipes.contract.recipe_reader import CHECKOUT_FILES_MAX, HubContent, decoded
 from muster.options.recipes.contract.recipe_request import read_request
+from muster.options.recipes.contract.recipe_text import TEXT_MAX
 from muster.options.recipes.contract.resolved_recipe import RecipeSources
 from muster.options.recipes.contract.text_places import S3Place, refuse
 
@@ -30,7 +31,7 @@ def _text(path: Path, place: str) -> str:
         if path.exists() and not path.is_file():
             refuse(f"{place} is {'a folder' if path.is_dir() else 'not a file'}", "name a file")
         with path.open("rb") as file:
-            return decoded(file.read(TEXT_BYTES_MAX + 1), place)
+            return decoded(file.read(TEXT_MAX + 1), place)
     except FileNotFoundError:
         refuse(f"{place} does not exist", _instead_of(path))
     except OSError as error:
@@ -109,9 +110,9 @@ class ClientReader:
         with translated():
             try:
                 client = self._client("s3", place.region)
-                span = first_bytes(TEXT_BYTES_MAX + 1)
+                span = first_bytes(TEXT_MAX + 1)
                 answer = client.get_object(Bucket=place.bucket, Key=place.key, Range=span)
-                return decoded(answer["Body"].read(TEXT_BYTES_MAX + 1), place.uri)
+                return decoded(answer["Body"].read(TEXT_MAX + 1), place.uri)
             except AwsError as error:
                 if error_code(error) == "InvalidRange":  # an empty object has no first byte
                     return ""

@@ -21,9 +21,7 @@ from muster.options.recipes.contract.recipe_request import HubRecipe
 from muster.options.recipes.contract.text_places import CUSTOMER_ID, PlaceError, refuse
 
 DOCUMENT_MAX = 327_680  # DescribeHubContent: HubContentDocument
-RECIPES_MAX = 1_000
 _TEXT_MAX = 2_048
-_TYPES_MAX = 100
 _LISTED_MAX = 12  # recipes in an error
 _EVALUATION = "Evaluation"
 
@@ -33,7 +31,7 @@ def _text(value: object) -> str:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    return tuple(one for one in (value if isinstance(value, list) else [])[:_TYPES_MAX] if isinstance(one, str))
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
 
 
 _Text = Annotated[str, BeforeValidator(_text)]
@@ -98,7 +96,7 @@ def _read(content: HubContent) -> HubModel:
     if not isinstance(document, dict):
         refuse(f"{where} is not a JSON object", "import it again")
     found = document.get("RecipeCollection")
-    items = found[:RECIPES_MAX] if isinstance(found, list) else []
+    items = found if isinstance(found, list) else []
     weights = _text(document.get("TrainingArtifactUri"))
     return HubModel(
         content.hub,

@@ -6,22 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from muster.options.recipes.contract.recipe_text import TEXT_MAX
 from muster.options.recipes.contract.text_places import S3Place, refuse
 
-TEXT_BYTES_MAX = 1024 * 1024
-"""Of each text of a recipe: the largest public one has 60 KB."""
 CHECKOUT_FILES_MAX = 20_000
 """Files of a checkout that are looked at; that of the public recipes has 1,700."""
 
 
 def decoded(body: bytes, place: str) -> str:
-    """The text of a recipe, of which the first TEXT_BYTES_MAX + 1 bytes were read.
+    """The text of a recipe, of which the first TEXT_MAX + 1 bytes were read.
 
     Raises:
         PlaceError: it is larger, or not UTF-8.
     """
-    if len(body) > TEXT_BYTES_MAX:
-        refuse(f"{place} has more than {TEXT_BYTES_MAX:,} bytes", "name a recipe, which is smaller")
+    if len(body) > TEXT_MAX:
+        refuse(f"{place} has more than {TEXT_MAX:,} bytes", "name a recipe, which is smaller")
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -139,7 +139,10 @@ class _ResolvingRecipe:
 
     def result(self) -> ResolvedRecipe:
         base, recipe = self._read.base, self._read.recipe
-        values = self._bounded_values()
+        sources = self._sources
+        given = {"overrides": sources.overrides, "values": sources.values, "inputs": sources.inputs}
+        for name, values in given.items():
+            _check_bounds(f"recipe.{name}", values, self._problems)
         # What cannot be read hides the rest: its values would all be unknown.
         self._problems.raise_found()
         filled = Filled(base, self._filling, self._problems)
@@ -149,12 +152,12 @@ class _ResolvingRecipe:
             filled = Filled(recipe, self._filling, self._problems)
             merge(merged, filled.document, Origin.FILE, self._problems)
             unfilled = [*unfilled, *filled.unfilled]
-        merge(merged, values["overrides"], Origin.OVERRIDE, self._problems)
-        merge(merged, values["values"], Origin.VALUE, self._problems)
+        merge(merged, sources.overrides, Origin.OVERRIDE, self._problems)
+        merge(merged, sources.values, Origin.VALUE, self._problems)
         self._report_unfilled(unfilled, merged)
-        found = interpolated(merged.document, {_RESULTS: CHECKPOINT_DIR, **values["inputs"]})
+        found = interpolated(merged.document, {_RESULTS: CHECKPOINT_DIR, **sources.inputs})
         document = found.document
-        self._check_inputs(values["inputs"], found.used)
+        self._check_inputs(sources.inputs, found.used)
         for fault in found.faults:
             self._problems.state(field(fault.path, merged.origin_at(fault.path)), fault.found, fault.remedy)
         faulty = {fault.path for fault in found.faults}
@@ -167,14 +170,6 @@ class _ResolvingRecipe:
         self._problems.raise_found()
         named = {name: paths[0] for name, paths in merged.named.items() if paths[0] in known}
         return ResolvedRecipe(document, origins, named)
-
-    def _bounded_values(self) -> dict[str, dict[str, JsonValue]]:
-        sources = self._sources
-        given = {"overrides": sources.overrides, "values": sources.values, "inputs": sources.inputs}
-        return {
-            name: values if _is_bounded(f"recipe.{name}", values, self._problems) else {}
-            for name, values in given.items()
-        }
 
     # Placeholders.
 
@@ -293,8 +288,8 @@ def _scalars(value: JsonValue) -> Iterator[JsonValue]:
         yield from one if isinstance(one, dict) else () if isinstance(one, list) else (one,)
 
 
-def _is_bounded(name: str, document: JsonValue, problems: Problems) -> bool:
-    """Whether a document is small and flat enough to be resolved. Not recursive: its depth is the user's."""
+def _check_bounds(name: str, document: JsonValue, problems: Problems) -> None:
+    """State what makes a document too large or deep to be resolved. Not recursive: its depth is the user's."""
     for nodes, (path, value) in enumerate(everything_in(document)):
         if len(path) > DEPTH_MAX:
             found = f"more than {DEPTH_MAX} levels of nesting", "flatten it"
@@ -307,5 +302,4 @@ def _is_bounded(name: str, document: JsonValue, problems: Problems) -> bool:
         else:
             continue
         problems.state(name, *found)
-        return False
-    return True
+        return

@@ -10,7 +10,8 @@ from muster.contract.aws.ranged_reads import first_bytes
 from muster.contract.layout import STACK_FOLDERS
 from muster.control.aws.aws_errors import error_code, http_status
 from muster.control.aws.clients import Clients
-from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX, HubContent, decoded
+from muster.options.recipes.contract.recipe_reader import HubContent, decoded
+from muster.options.recipes.contract.recipe_text import TEXT_MAX
 from muster.options.recipes.contract.text_places import S3Place, refuse
 
 _LAUNCH = "start the run with `muster launch`, which reads it on your machine"
@@ -49,9 +50,9 @@ class FunctionReader:
             remedy = f"keep recipes under another prefix, and name it in recipes.sources, or {_LAUNCH}"
             refuse(f"{place.uri} is in a folder of the stack's bucket that Muster itself uses", remedy)
         try:
-            span = first_bytes(TEXT_BYTES_MAX + 1)
+            span = first_bytes(TEXT_MAX + 1)
             answer = self._clients.s3.get_object(Bucket=place.bucket, Key=place.key, Range=span)
-            return decoded(answer["Body"].read(TEXT_BYTES_MAX + 1), place.uri)
+            return decoded(answer["Body"].read(TEXT_MAX + 1), place.uri)
         except ClientError as error:
             if error_code(error) == "InvalidRange":  # an empty object has no first byte
                 return ""

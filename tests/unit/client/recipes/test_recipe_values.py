@@ -17,7 +17,7 @@ from muster.options.recipes.client.catalog import checkout_recipes
 from muster.options.recipes.client.client_reader import ClientReader
 from muster.options.recipes.client.recipe_values import recipe_differences, recipe_sources, recipe_values
 from muster.options.recipes.contract.checkout_recipe import checkout_recipe
-from muster.options.recipes.contract.recipe_reader import TEXT_BYTES_MAX
+from muster.options.recipes.contract.recipe_text import TEXT_MAX
 from muster.options.recipes.contract.resolved_recipe import RecipeSources, ResolvedRecipe, SourceText
 from muster.options.recipes.contract.text_places import PlaceError
 
@@ -113,7 +113,7 @@ def test_a_file_that_is_missing_names_the_nearest(tmp_path: Path) -> None:
 
 
 def test_what_is_no_text_file_of_the_size_of_a_recipe_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "large").write_bytes(b" " * (TEXT_BYTES_MAX + 1))
+    (tmp_path / "large").write_bytes(b" " * (TEXT_MAX + 1))
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     # Opening it would wait for a writer.
     os.mkfifo(tmp_path / "pipe")
