@@ -22,6 +22,7 @@ from muster.options.recipes.client.recipe_options import (
     Source,
     Sources,
     ValueOptions,
+    assigned,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def resolve(
     json: Json = False,
 ) -> None:
     """Show every value of a recipe with the source that it came from."""
-    overrides, inputs = values.given_overrides(), values.given_inputs()
+    overrides, inputs = assigned(values.overrides, "--set"), assigned(values.inputs, "--input")
     found = _load(base.wanted(source), account).resolve(overrides, inputs=inputs, rank=rank)
     if out is not None:
         _write(out, found.to_yaml())
@@ -133,7 +134,7 @@ def diff(
     json: Json = False,
 ) -> None:
     """Show how a second recipe differs from a first one, value by value, once both are resolved."""
-    given = inputs.given_inputs()
+    given = assigned(inputs.inputs, "--input")
     one, other = (_load(base.named(source), account).resolve(inputs=given) for source in (a, b))
     found = one.differences(other)
     if json:
@@ -162,7 +163,7 @@ def validate(
     from muster.client.cli.json_answers import error_detail  # noqa: PLC0415
     from muster.options.recipes.client.recipe_answers import RecipeChecked, RecipesChecked  # noqa: PLC0415
 
-    overrides, inputs = values.given_overrides(), values.given_inputs()
+    overrides, inputs = assigned(values.overrides, "--set"), assigned(values.inputs, "--input")
     worst, checked = ExitCode.OK, []
     for source in sources:
         try:

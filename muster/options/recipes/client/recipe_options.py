@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from muster.client.client_errors import OptionError, UsageError
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from muster.client.aws.light_session import AnySession
     from muster.options.recipes.client.catalog import RecipeCatalog
     from muster.options.recipes.client.recipe_places import NamedRecipe
@@ -232,14 +234,6 @@ class InputOptions:
         ),
     ] = None
 
-    def given_inputs(self) -> dict[str, Any]:
-        """The values by the placeholders' names.
-
-        Raises:
-            OptionError: one is not of the form NAME=VALUE, or its value is not YAML.
-        """
-        return dict(_assignments(self.inputs or (), "--input"))
-
 
 @dataclass(frozen=True)
 class ValueOptions(InputOptions):
@@ -255,24 +249,23 @@ class ValueOptions(InputOptions):
         ),
     ] = None
 
-    def given_overrides(self) -> dict[str, Any]:
-        """The overrides by their paths.
 
-        Raises:
-            OptionError: one is not of the form PATH=VALUE, or its value is not YAML.
-        """
-        return dict(_assignments(self.overrides or (), "--set"))
+def assigned(written: Sequence[str] | None, option: str) -> dict[str, JsonValue]:
+    """The values of an option that can be repeated, by their names.
 
-
-def _assignments(written: Sequence[str], option: str) -> Iterator[tuple[str, object]]:
+    Raises:
+        OptionError: one is not of the form NAME=VALUE, or its value is not YAML.
+    """
     from muster.options.recipes.contract.recipe_text import load_recipe_text  # noqa: PLC0415
 
-    for text in written:
+    found: dict[str, JsonValue] = {}
+    for text in written or ():
         name, equals, value = text.partition("=")
         if not name.strip() or not equals:
             raise OptionError(text, "write a name, = and a value, such as training_config.lr=0.0001", option)
         try:
             # As it would be read in a recipe.
-            yield name.strip(), load_recipe_text(f"value: {value}")["value"]
+            found[name.strip()] = load_recipe_text(f"value: {value}")["value"]
         except ValueError:
             raise OptionError(text, "the value is not YAML on one line; write text in quotes", option) from None
+    return found

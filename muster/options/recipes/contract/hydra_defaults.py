@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from pydantic import JsonValue
 
-from muster.options.recipes.contract.expressions.interpolation import referred_part
+from muster.options.recipes.contract.expressions.interpolation import MISSING, referred_part
 from muster.options.recipes.contract.recipe_text import load_recipe_text
 from muster.options.recipes.contract.resolved_recipe import Path
 from muster.options.recipes.contract.text_places import refuse
@@ -34,7 +34,6 @@ Find = Callable[[str], tuple[str, str] | None]
 _SELF = "_self_"
 _GLOBAL = "_global_"
 _OWN = "recipes"  # the package of a public recipe's parts
-_MISSING = "???"  # a value that others must set: it replaces none
 _PACKAGE = re.compile(r"[\w\-]+(\.[\w\-]+)*")
 _PARTS_SHOWN = 80
 
@@ -50,17 +49,13 @@ class _Item:
     is_group: bool
     """Written as `group: name`: the group has this one choice."""
 
-    def path_from(self, base: str) -> str:
-        """The configuration's path, where `base` is the group of the one that names it."""
-        return "/".join(part for part in (self.group_from(base), self.name) if part)
-
     def group_from(self, base: str) -> str:
-        """The group of the configuration."""
+        """The group of the configuration, where `base` is that of the one that names it."""
         if self.group.startswith("/"):
             return self.group[1:]
         return "/".join(part for part in (base, self.group) if part)
 
-    def package_from(self, parent: str, base: str, header: str | None) -> str:
+    def package_from(self, parent: str, group: str, header: str | None) -> str:
         """Where its values go, with dots; `header` is the package that the file itself names."""
         package = self.package
         if package is None and header is not None:
@@ -70,7 +65,7 @@ class _Item:
         elif package == "_here_":
             package = ""
         elif "_group_" in package:
-            package = f"{_GLOBAL}.{package.replace('_group_', self.group_from(base).replace('/', '.'))}"
+            package = f"{_GLOBAL}.{package.replace('_group_', group.replace('/', '.'))}"
         whole = ".".join(part for part in (parent, package) if part)
         return whole.rpartition(_GLOBAL)[2].removeprefix(".")
 
@@ -153,14 +148,14 @@ class _Composition:
                 self._add_item(config, item, (*above, config.path))
 
     def _add_item(self, parent: _Config, item: _Item, above: tuple[str, ...]) -> None:
-        config = item.path_from(parent.group)
+        group = item.group_from(parent.group)
+        config = "/".join(part for part in (group, item.name) if part)
         if item.is_group:
             # A file's own header does not distinguish two of them.
-            key = (item.group_from(parent.group), item.package_from(parent.package, parent.group, None))
+            key = group, item.package_from(parent.package, group, None)
             if self._chosen.setdefault(key, item.name) != item.name:
-                _refuse(
-                    parent.path, f"its defaults have {item.name!r} where others have {self._chosen[key]!r}: {key[0]}"
-                )
+                others = self._chosen[key]
+                _refuse(parent.path, f"its defaults have {item.name!r} where others have {others!r}: {group}")
         found = self._find(config)
         if found is None:
             if item.optional:
@@ -170,10 +165,9 @@ class _Composition:
         header = _header(path, text)
         if ".." in item.group and item.package is None and header is None:
             _refuse(parent.path, f"its defaults name {item.group!r} without a package (group@package: name)")
-        package = item.package_from(parent.package, parent.group, header)
+        package = item.package_from(parent.package, group, header)
         if package and not _PACKAGE.fullmatch(package):
             _refuse(parent.path, f"its defaults have the package {package[:_PARTS_SHOWN]!r}")
-        group = item.group_from(parent.group)
         content, defaults = self.split(path, text)
         self.add(_Config(path, group, package, content, defaults), above)
 
@@ -205,7 +199,7 @@ def _items(path: str, entry: object) -> list[_Item]:
 def _refuse_unsupported(path: str, text: str) -> None:
     if "${" in text:
         _refuse(path, f"its defaults have the interpolation {text[:_PARTS_SHOWN]!r}, which is not supported")
-    if _MISSING in text:
+    if MISSING in text:
         _refuse(path, f"its defaults leave {text[:_PARTS_SHOWN]!r} open, which is not supported")
     if ":" in text.partition("@")[2] or "_name_" in text:
         _refuse(path, f"its defaults have the package {text[:_PARTS_SHOWN]!r}, which is not supported")
@@ -251,7 +245,7 @@ def merge(target: Values, over: Mapping[str, JsonValue], document: Values, above
             below: Values = known if isinstance(known, dict) else {}
             target[key] = below
             merge(below, value, document, (*above, key))
-        elif value != _MISSING or key not in target:
+        elif value != MISSING or key not in target:
             target[key] = value
 
 

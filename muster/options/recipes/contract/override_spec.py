@@ -103,12 +103,12 @@ def parse_override_spec(text: str, recipe: str, problems: Problems) -> dict[str,
 
 
 def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        message = f"the name {twice[:64]!r} appears twice"
-        raise ValueError(message)
+    found: dict[str, JsonValue] = {}
+    for key, value in pairs:
+        if key in found:
+            message = f"the name {key[:64]!r} appears twice"
+            raise ValueError(message)
+        found[key] = value
     return found
 
 
