@@ -18,24 +18,13 @@ from muster.options.recipes.contract.recipe_text import TEXT_MAX
 from muster.options.recipes.contract.resolved_recipe import RecipeSources
 from muster.options.recipes.contract.text_places import S3Place, refuse
 
+if TYPE_CHECKING:
+    from muster.client.aws.light_session import AnySession
+
 _MISSING = {"NoSuchKey", "NoSuchBucket"}
 _PAGES_MAX = 50  # of 100 models: SageMakerPublicHub has about 1,000
 _UNKNOWN = {"ResourceNotFound", "ResourceNotFoundException", "ValidationException"}
 _NAMES_MAX = 1_000  # of a folder, when the nearest one is looked for
-
-
-def _text(path: Path, place: str) -> str:
-    if "\0" in place:
-        refuse(f"{place!r} is no path", "correct it")
-    try:
-        if path.exists() and not path.is_file():
-            refuse(f"{place} is {'a folder' if path.is_dir() else 'not a file'}", "name a file")
-        with path.open("rb") as file:
-            return decoded(file.read(TEXT_MAX + 1), place)
-    except FileNotFoundError:
-        refuse(f"{place} does not exist", _instead_of(path))
-    except OSError as error:
-        refuse(f"{place} cannot be read: {os_reason(error)}", "name a file that can be read")
 
 
 def _instead_of(path: Path) -> str:
@@ -46,10 +35,6 @@ def _instead_of(path: Path) -> str:
         return f"{path.parent} does not exist either; correct the path"
     near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
     return f"did you mean {path.with_name(near[0])}?" if near else "correct the path"
-
-
-if TYPE_CHECKING:
-    from muster.client.aws.light_session import AnySession
 
 
 def private_hub() -> str | None:
@@ -83,7 +68,18 @@ class ClientReader:
 
     def read_text(self, place: str) -> str:
         """The text of a file."""
-        return _text(Path(place), place)
+        path = Path(place)
+        if "\0" in place:
+            refuse(f"{place!r} is no path", "correct it")
+        try:
+            if path.exists() and not path.is_file():
+                refuse(f"{place} is {'a folder' if path.is_dir() else 'not a file'}", "name a file")
+            with path.open("rb") as file:
+                return decoded(file.read(TEXT_MAX + 1), place)
+        except FileNotFoundError:
+            refuse(f"{place} does not exist", _instead_of(path))
+        except OSError as error:
+            refuse(f"{place} cannot be read: {os_reason(error)}", "name a file that can be read")
 
     def files(self, folder: str) -> Sequence[str]:
         """The paths of a folder's YAML files; hidden folders and links are left out."""

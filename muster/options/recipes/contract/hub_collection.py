@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
@@ -149,6 +149,36 @@ def hub_model(source: ModelSource, reader: RecipeReader, default_hub: str | None
     return source.model_copy(update={"s3": place, "hub_content_arn": arn})
 
 
+_CONDITIONS: Sequence[tuple[str, str, Callable[[CollectedRecipe, str], bool], Callable[[CollectedRecipe], str]]] = (
+    (
+        *("technique", "the technique {}"),
+        lambda one, technique: one.technique == technique or technique == one.kind == _EVALUATION,
+        lambda one: one.shown_technique,
+    ),
+    (
+        *("technique", "a form for training jobs"),
+        lambda one, _: bool(one.template),
+        lambda _: "a form for HyperPod clusters only",
+    ),
+    (
+        *("name", "{!r} in its name or display name"),
+        lambda one, part: part.lower() in one.name.lower() or part.lower() in one.title.lower(),
+        lambda one: one.title or one.name,
+    ),
+    (
+        *("sequence_length", "the sequence length {}"),
+        lambda one, length: tokens_of(one.sequence_length) == tokens_of(length),
+        lambda one: one.sequence_length or "no sequence length",
+    ),
+    (
+        *("training_type", "the training type {}"),
+        lambda one, kind: one.training_type == kind,
+        lambda one: one.training_type,
+    ),
+)
+"""In their order, each condition's field, its words, whether it holds, and what a recipe has instead."""
+
+
 def select(request: HubRecipe, model: HubModel) -> CollectedRecipe:
     """The first recipe that fits; of several one without a subscription.
 
@@ -160,8 +190,10 @@ def select(request: HubRecipe, model: HubModel) -> CollectedRecipe:
     if not left:
         refuse(f"{where} has no recipes", "choose another model, or a file", "model")
     met: list[str] = []
-    for field, wanted, holds, shows in _conditions(request):
-        fitting = [recipe for recipe in left if holds(recipe)]
+    for field, words, holds, shows in _CONDITIONS:
+        if (value := getattr(request, field)) is None:
+            continue
+        wanted, fitting = words.format(value), [recipe for recipe in left if holds(recipe, value)]
         if not fitting:
             so_far = f"recipes with {' and '.join(met)}, but none of these" if met else "no recipe"
             statement = f"{where} has {so_far} with {wanted}: {_some([shows(recipe) for recipe in left])}"
@@ -169,39 +201,6 @@ def select(request: HubRecipe, model: HubModel) -> CollectedRecipe:
         left = fitting
         met.append(wanted)
     return next((recipe for recipe in left if not recipe.subscription), left[0])
-
-
-_Of = Callable[[CollectedRecipe], Any]
-
-
-def _conditions(request: HubRecipe) -> Iterator[tuple[str, str, _Of, _Of]]:
-    """In their order, each condition's field, its words, whether it holds, and what a recipe has instead."""
-    technique, part, length, kind = request.technique, request.name, request.sequence_length, request.training_type
-    yield (
-        *("technique", f"the technique {technique}"),
-        lambda one: one.technique == technique or (technique == _EVALUATION and one.kind == _EVALUATION),
-        lambda one: one.shown_technique,
-    )
-    clusters = "a form for HyperPod clusters only"
-    yield "technique", "a form for training jobs", lambda one: bool(one.template), lambda _: clusters
-    if part is not None:
-        yield (
-            *("name", f"{part!r} in its name or display name"),
-            lambda one: part.lower() in one.name.lower() or part.lower() in one.title.lower(),
-            lambda one: one.title or one.name,
-        )
-    if length is not None:
-        yield (
-            *("sequence_length", f"the sequence length {length}"),
-            lambda one: tokens_of(one.sequence_length) == tokens_of(length),
-            lambda one: one.sequence_length or "no sequence length",
-        )
-    if kind is not None:
-        yield (
-            *("training_type", f"the training type {kind}"),
-            lambda one: one.training_type == kind,
-            lambda one: one.training_type,
-        )
 
 
 def tokens_of(length: str) -> int | None:

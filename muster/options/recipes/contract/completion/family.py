@@ -31,7 +31,7 @@ _PACKAGE = re.compile(r"arn:aws[a-z\-]*:sagemaker:[a-z0-9\-]+:[0-9]{12}:model-pa
 _CONVERSATIONS = frozenset({"SFT", "DPO"})
 """Techniques whose data are conversations, for which S3DataType is Converse."""
 # SageMaker fills or uploads these itself; a checkpoint in them is not there after a restart.
-_MANAGED = ("/opt/ml/input", "/opt/ml/model", "/opt/ml/output")
+_MANAGED = ("/opt/ml/input/", "/opt/ml/model/", "/opt/ml/output/")
 _CHECKPOINTS = (("exp_manager", "explicit_log_dir"), ("exp_manager", "exp_dir"), ("run", "results_dir"))
 _TYPE_NAMES, _COUNT_NAMES = ("instance_type", "instance_types"), ("replicas", "instance_count", "num_nodes")
 _ACCELERATED = ("g", "p", "trn")
@@ -208,12 +208,9 @@ def _fill_general(draft: Draft) -> None:
         draft.fill_part("hyper_parameters", {_SCORES: scores})
     # The first folder of checkpoints that SageMaker would not restore for a rerun. What is below the default is kept.
     folders = (f"{text_at(draft.recipe, *path)}/" for path in _CHECKPOINTS)
-    own = (one for one in folders if one.startswith("/") and one != "/" and not one.startswith(_MANAGED_BELOW))
+    own = (one for one in folders if one.startswith("/") and one != "/" and not one.startswith(_MANAGED))
     if (folder := next(own, None)) is not None and not folder.startswith(f"{CHECKPOINT_DIR}/"):
         draft.fill_part("checkpoint_config", {"local_path": folder[:-1]})
-
-
-_MANAGED_BELOW = tuple(f"{one}/" for one in _MANAGED)
 
 
 def _fill_trainer(draft: Draft) -> None:
