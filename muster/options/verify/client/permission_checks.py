@@ -39,11 +39,10 @@ class SimulatedRight(NamedTuple):
 def permissions(account: Account) -> Iterator[Check]:
     """One check for each role, with one call for each action of its statements; then what replicas are denied."""
     known = list(account.template.statements())
-    is_own = any(statement.role == REPLICA for statement in known)
+    roles = {statement.role: statement.role_arn for statement in known}
     needed: dict[str, list[Statement]] = {}
     for statement in (*known, *_replica_needs(account)):
         needed.setdefault(statement.role, []).append(statement)
-    launcher = next((statement.role_arn for statement in known if statement.role == "Launcher"), "")
     account.client("iam")  # before threads use it
     with ThreadPoolExecutor(max_workers=_PARALLEL) as pool:
 
@@ -52,7 +51,7 @@ def permissions(account: Account) -> Iterator[Check]:
 
         for role, statements in needed.items():
             yield judge(f"permissions-{role.lower()}", role, decided(statements), allowed=True)
-        yield judge(DENIALS, REPLICA, decided(_denials(account, launcher, is_own=is_own)), allowed=False)
+        yield judge(DENIALS, REPLICA, decided(_denials(account, roles)), allowed=False)
 
 
 def _replica(account: Account, actions: str, resources: Iterable[str], **keys: str) -> Statement:
@@ -77,9 +76,9 @@ def _replica_needs(account: Account) -> Iterator[Statement]:
     yield _replica(account, "s3:ListBucket", [bucket], s3_prefix=run.rendezvous)
 
 
-def _denials(account: Account, launcher: str, *, is_own: bool) -> Iterator[Statement]:
-    """What user code must not be able to do: the control plane's objects, other services, and where its role `is_own`
-    of the stack, other runs: a role that the deployment brings need not keep them apart."""
+def _denials(account: Account, roles: Mapping[str, str]) -> Iterator[Statement]:
+    """What user code must not be able to do: the control plane's objects, other services, and where its role is among
+    the `roles` of the stack, other runs: a role that the deployment brings need not keep them apart."""
     stack, run, other, role = account.cloud.stack, RunLayout(SAMPLE), RunLayout(OTHER), account.output("ReplicaRoleArn")
     every, bucket = "s3:DeleteObject s3:GetObject s3:PutObject", [f"arn:{account.partition}:s3:::{stack.bucket}"]
 
@@ -100,7 +99,7 @@ def _denials(account: Account, launcher: str, *, is_own: bool) -> Iterator[State
         (every, control),
         ("s3:DeleteObject s3:PutObject", written),
         ("s3:DeleteBucket s3:PutBucketPolicy s3:PutLifecycleConfiguration", bucket),
-        ("sts:AssumeRole", [launcher]),
+        ("sts:AssumeRole", [roles.get("Launcher", "")]),
         ("iam:PutRolePolicy", [role]),
         ("lambda:InvokeFunction", [account.arn("lambda", f"function:{one}") for one in functions]),
         ("events:PutEvents", [account.arn("events", f"event-bus/{account.output('EventBusName')}")]),
@@ -109,7 +108,7 @@ def _denials(account: Account, launcher: str, *, is_own: bool) -> Iterator[State
         ("sagemaker:CreateTrainingJob sagemaker:StopTrainingJob", jobs),
     ]
     yield _replica(account, "iam:PassRole", [role], iam_PassedToService="sagemaker.amazonaws.com")
-    if is_own:
+    if REPLICA in roles:
         requests += [(every, others), ("s3:ListBucket", bucket), ("logs:CreateLogStream logs:PutLogEvents", streams)]
         for prefix in ("", "control/", other.rendezvous, other.checkpoints(0), other.output):
             yield _replica(account, "s3:ListBucket", bucket, s3_prefix=prefix)

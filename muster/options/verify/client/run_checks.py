@@ -76,9 +76,6 @@ class SmokeRun:
         for name, one in zip(CHECKS[1:], asked, strict=True):
             yield from made((name,), partial(one, name))
 
-    def _describe(self, job: str) -> Any:
-        return self._account.ask("sagemaker", "describe_training_job", TrainingJobName=job)
-
     def _until(self, done: Callable[[], object]) -> None:
         deadline = time.monotonic() + _WAIT_SECONDS
         while not done() and time.monotonic() < deadline:
@@ -92,7 +89,8 @@ class SmokeRun:
     def _jobs(self) -> dict[str, Any]:
         """Every job of the run by its name, as SageMaker describes it."""
         attempts = [attempt for replica in self._result.replicas for attempt in replica.attempts]
-        return {attempt.job: self._describe(attempt.job) for attempt in attempts if attempt.was_created}
+        jobs = [attempt.job for attempt in attempts if attempt.was_created]
+        return {job: self._account.ask("sagemaker", "describe_training_job", TrainingJobName=job) for job in jobs}
 
     def _job(self, attempt: int) -> Any:
         """The job of an attempt of the failing rank; empty if there was none."""
