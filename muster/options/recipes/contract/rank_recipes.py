@@ -15,6 +15,7 @@ from muster.contract.spec.sweep_values import FIELDS, of_spec
 from muster.options.recipes.contract.resolved_recipe import RecipeSources
 
 _Values = Mapping[str, JsonValue]
+_Place = tuple[str, ...]
 
 SWEPT_CHARACTERS_MAX = 16_000_000
 """Of the texts of a recipe, over all ranks: what the function that plans a run can resolve in its time."""
@@ -75,7 +76,7 @@ def named_by_sweep(document: Mapping[Any, Any], problems: Iterable[Problem]) -> 
 def problems_of_ranks(found: Sequence[Sequence[Problem]]) -> Iterator[Problem]:
     """The problems of all ranks: once where all have it, else with the rank."""
     texts = [{str(problem) for problem in problems} for problems in found]
-    shared = set.intersection(*texts) if texts else set()
+    shared = set.intersection(*texts)
     for rank, problems in enumerate(found):
         for problem in problems:
             if str(problem) not in shared:
@@ -109,7 +110,7 @@ def together(documents: Sequence[_Values], problems: list[Problem]) -> dict[str,
 
 def _differences(field: str, values: Sequence[JsonValue], problems: list[Problem]) -> Iterator[tuple[str, JsonValue]]:
     """What differs in a field, as entries of the sweep."""
-    for path, leaves in _leaves((field,), values, deep=field == "kwargs"):
+    for path, leaves in _leaves((field,), values):
         if len(path) == 1:
             statement = f"its values give the ranks different names in {field}"
             problems.append(StatedProblem("sweep", statement, "leave the value of the recipe out that adds them"))
@@ -117,10 +118,9 @@ def _differences(field: str, values: Sequence[JsonValue], problems: list[Problem
             yield ".".join(path), list(leaves)
 
 
-def _leaves(
-    path: tuple[str, ...], values: Sequence[JsonValue], *, deep: bool
-) -> Iterator[tuple[tuple[str, ...], Sequence[JsonValue]]]:
+def _leaves(path: _Place, values: Sequence[JsonValue]) -> Iterator[tuple[_Place, Sequence[JsonValue]]]:
     """Where values differ: below mappings that have the same names, which can be written as a path."""
+    deep = path[0] == "kwargs"
     if all(value == values[0] for value in values):
         return
     mappings = [value for value in values if isinstance(value, dict)]
@@ -130,7 +130,7 @@ def _leaves(
         yield path, values
         return
     for name in names[0]:
-        yield from _leaves((*path, name), [value[name] for value in mappings], deep=deep)
+        yield from _leaves((*path, name), [value[name] for value in mappings])
 
 
 def _is_within(name: str, swept: Mapping[str, object]) -> bool:

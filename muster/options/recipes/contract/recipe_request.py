@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, SpecError
+from muster.contract.spec.private_values import kind_of
 from muster.contract.training.values import LINE, S3_URI_MAX, Wording
 from muster.options.recipes.contract.text_places import PlaceError, in_s3
 
@@ -73,7 +74,6 @@ def read_request(value: object) -> RecipeRequest:
         SpecError: with every problem, each below `recipe`.
     """
     # The reader of specs builds the model of whole specs, which may hold a recipe.
-    from muster.contract.spec.private_values import kind_of  # noqa: PLC0415
     from muster.contract.spec.spec_problems import problems_of  # noqa: PLC0415
 
     if isinstance(value, str):

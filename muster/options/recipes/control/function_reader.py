@@ -8,7 +8,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from muster.contract.aws.ranged_reads import first_bytes
 from muster.contract.layout import STACK_FOLDERS
-from muster.control.aws.aws_errors import error_code, http_status
+from muster.control.aws.aws_errors import error_code, http_status, is_denied
 from muster.control.aws.clients import Clients
 from muster.options.recipes.contract.recipe_reader import HubContent, decoded
 from muster.options.recipes.contract.recipe_text import TEXT_MAX
@@ -78,7 +78,7 @@ class FunctionReader:
         except ClientError as error:
             if error_code(error) in {"ResourceNotFound", "ResourceNotFoundException", "ValidationException"}:
                 return None
-            if error_code(error) in {"AccessDeniedException", "AccessDenied"}:
+            if is_denied(error):
                 refuse(f"the function plan may not read the hub {hub}", _LAUNCH)
             raise
         return HubContent(hub, model, found["HubContentArn"], found["HubContentDocument"])
