@@ -130,7 +130,6 @@ def make_contribution(
     count = update.gradient.size if update.count is None else update.count
     blocks = Blocks(count, context.codec, update.exact)
     records = Records(key, blocks, blocks.shard(link.rank, link.size))
-    parts = link.size if link.size > 1 else None
     body, sample = memoryview(bytearray(HEADER_BYTES)), None
     values = update.gradient[: update.gradient.size - blocks.exact_in(blocks.span(records.which))]
 
@@ -179,9 +178,7 @@ def make_contribution(
         declined=declined,
         state=update.state,
         suspect=update.suspect,
-        member=_member(
-            context, claim, answers, parts if declined is None else None, counts=declined is None, update=update
-        ),
+        member=_member(context, claim, update, answers, counts=declined is None),
     )
     put_header(body, header)
     return Contribution(round_, key, body, header, records.which, update.gradient, _seconds(answers), sample)
@@ -242,13 +239,7 @@ def _norm(answers: Sequence[_Encoded]) -> float | None:
 
 
 def _member(
-    context: RoundContext,
-    claim: Claim,
-    answers: Sequence[_Encoded],
-    parts: int | None,
-    *,
-    counts: bool,
-    update: LocalUpdate,
+    context: RoundContext, claim: Claim, update: LocalUpdate, answers: Sequence[_Encoded], *, counts: bool
 ) -> Member:
     return Member(
         rank=claim.rank,
@@ -261,7 +252,7 @@ def _member(
         logged=answers[0].notes.logged,
         time=answers[0].notes.time,
         resumed=answers[0].notes.resumed,
-        parts=parts,
+        parts=context.link.size if counts and context.link.size > 1 else None,
         norm=_norm(answers) if update.norm is None else update.norm,
         seconds=max(_seconds(answers), default=None),  # the others wait for the slowest one
         leaves=update.leaves,

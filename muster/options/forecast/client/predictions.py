@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from math import inf
 from statistics import fmean
@@ -82,9 +82,18 @@ def planned(
     if len(shares) > 1:
         far = f"{whole.far.rate / _GIGABIT:g} Gb/s and {whole.far.wait(1):g} s from a place to home"
         assumed.append(f"{far}; a ladder's replicas are spread evenly")
-    target, usd_per_hour = asked.target_utilisation, dry.cost.per_hour
-    exchanged = ExchangeSettings(**settings)
-    return _forecast(whole, exchanged, known, assumed=assumed, target=target, usd_per_hour=usd_per_hour)
+    target, exchanged = asked.target_utilisation, ExchangeSettings(**settings)
+    found = _forecast(whole, exchanged, known)
+    a_second = found.replicas * (found.step_samples or 0.0) / found.step_seconds * found.phase.utilisation
+    usd_per_hour = dry.cost.per_hour
+    return found.model_copy(
+        update={
+            "usd_per_million": None if not a_second or usd_per_hour is None else usd_per_hour / 3600 / a_second * 1e6,
+            "target": target,
+            "proposal": None if target is None else proposal(whole, exchanged, found.step_seconds, target),
+            "assumed": tuple(assumed),
+        }
+    )
 
 
 def of_run(spec: Mapping[str, Any], commit: Commit, use: TimeUse | None) -> Forecast | None:
@@ -110,31 +119,18 @@ def of_run(spec: Mapping[str, Any], commit: Commit, use: TimeUse | None) -> Fore
     return _forecast(whole, ExchangeSettings(**settings), known).model_copy(update={"measured_utilisation": measured})
 
 
-def _forecast(
-    whole: Exchange,
-    settings: ExchangeSettings,
-    known: Mapping[str, float | None],
-    *,
-    assumed: Sequence[str] = (),
-    target: float | None = None,
-    usd_per_hour: float | None = None,
-) -> Forecast:
-    step, samples = known["step_seconds"] or 1.0, known.get("step_samples")
+def _forecast(whole: Exchange, settings: ExchangeSettings, known: Mapping[str, float | None]) -> Forecast:
+    step = known["step_seconds"] or 1.0
     now, round_ = phase(whole, settings, step), stages(of_fragment(whole, settings))
-    a_second = whole.replicas * (samples or 0.0) / step * now.utilisation
     return Forecast(
         parameters=round(whole.parameters),
         replicas=whole.replicas,
         step_seconds=step,
-        step_samples=samples,
+        step_samples=known.get("step_samples"),
         phase=now,
         sent_bytes=sum(stage.sent for stage in round_ if not stage.far),
         received_bytes=sum(stage.received for stage in round_ if not stage.far),
         crossed_bytes=sum(one.sent + one.received for one in round_ if one.far) * sum(map(bool, whole.places[1:])),
-        usd_per_million=None if not samples or usd_per_hour is None else usd_per_hour / 3600 / a_second * 1e6,
-        target=target,
-        proposal=None if target is None else proposal(whole, settings, step, target),
-        assumed=tuple(assumed),
     )
 
 
