@@ -6,20 +6,21 @@ changed. The operator needs a while after a pod has ended, so a look may be repe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
 from muster.contract import timestamps
 from muster.contract.aws.job_status import JobStatus
+from muster.contract.errors import DocumentError
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.notices import EndNotice
+from muster.contract.run.notices import NOTICE_BYTES_MAX, EndNotice, Notice, NoticeKind
 from muster.contract.run.record import Record, Wait
 from muster.control.attempt_end import Outcome, end_attempt
 from muster.control.jobs import Job
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
+from muster.control.runtime.function import logger
 from muster.options.hyperpod.control.job_on_cluster import JobOnCluster, note_look
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from muster.control.control_plane import ControlPlane
     from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
 
-Words = Callable[[], EndNotice | None]
-"""Reads the end notice, where its words are needed."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 5.0
 # The kubelet may take as long to say that a container has ended.
 _ALIVE_SECONDS = 5.0
@@ -50,14 +49,13 @@ def look_until_ended(
     replica: ActiveReplica,
     attempt: Attempt,
     seconds: float,
-    words: Words | None = None,
-    *,
-    is_believed: bool = True,
+    notice: Notice | None = None,
 ) -> Look:
     """Look at the attempt's job until it has ended, the operator has started its pods again, or `seconds` have passed.
 
-    There is at least one look. The end is decided (`end_attempt`), anything else noted. `words` may explain a failure.
-    A look for what is not believed waits only while no other one does, and not for long where all pods of the job run.
+    There is at least one look. The end is decided (`end_attempt`), anything else noted. A `notice` of an end may
+    explain a failure. No notice is believed: a look for one waits only while no other one does, and not for long where
+    all pods of the job run.
     """
     budget, pause = TimeBudget.of(seconds), _FIRST_PAUSE_SECONDS
     patience, wait = TimeBudget.of(_ALIVE_SECONDS), None
@@ -67,11 +65,11 @@ def look_until_ended(
         if job is None:
             return Look(None)
         if job.end is not None:
-            return _conclude(plane, replica, attempt, job, words)
+            return _conclude(plane, replica, attempt, job, notice)
         restarted = restarts_of(job) > known
         is_over = restarted or budget.is_spent
-        if not is_over and not is_believed:
-            wait = wait or _begin_wait(replica, attempt, seconds, explains=words is not None)
+        if not is_over and notice is not None:
+            wait = wait or _begin_wait(replica, attempt, seconds, explains=notice.kind is NoticeKind.END)
             is_over = wait is None or (patience.is_spent and _jobs(replica).is_running(job))
         if is_over:
             note_look(replica.update, job, wait)
@@ -102,12 +100,24 @@ def _begin_wait(replica: ActiveReplica, attempt: Attempt, seconds: float, *, exp
     return wait if replica.write_record(change).written else None
 
 
-def _conclude(plane: ControlPlane, replica: ActiveReplica, attempt: Attempt, job: Job, words: Words | None) -> Look:
+def _conclude(plane: ControlPlane, replica: ActiveReplica, attempt: Attempt, job: Job, notice: Notice | None) -> Look:
     """Decide what follows the end of the job."""
     if job.status == JobStatus.FAILED and not job.is_gone:
-        job = _jobs(replica).explained(job, None if words is None else words())
+        job = _jobs(replica).explained(job, _words(plane, notice))
     outcome = end_attempt(plane, replica, job.applied_to(attempt, stopping=False))
     return Look(job, outcome, ended=True)
+
+
+def _words(plane: ControlPlane, notice: Notice | None) -> EndNotice | None:
+    """What the replica has written about its end; None where it has not, or that cannot be used."""
+    if notice is None or notice.kind is not NoticeKind.END:
+        return None
+    try:
+        body = plane.store.read_bounded(notice.key, NOTICE_BYTES_MAX)
+        return None if body is None else EndNotice.from_json(body, plane.store.uri(notice.key))
+    except DocumentError as error:
+        logger.warning("an end notice is left out", extra={"key": notice.key, "error": str(error)})
+        return None
 
 
 def restarts_of(job: Job) -> int:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, cast
 
 from muster.contract.aws.job_status import JobStatus
 from muster.contract.backend import Backend
-from muster.contract.errors import DocumentError
 from muster.contract.names import JobName
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.notices import NOTICE_BYTES_MAX, EndNotice, Notice, NoticeKind
+from muster.contract.run.notices import Notice, NoticeKind
 from muster.contract.run.record import Record
 from muster.control.active_run import ActiveReplica
 from muster.control.attempt_end import end_attempt
@@ -27,7 +26,6 @@ from muster.control.jobs import Job, Jobs
 from muster.control.react import Reaction, reaction_to
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
-from muster.control.runtime.function import logger
 from muster.control.runtime.parallel import in_parallel
 from muster.options.hyperpod.control.cluster_look import Look, look_until_ended, restarts_of
 from muster.options.hyperpod.control.job_on_cluster import note_look
@@ -69,8 +67,7 @@ def _heed(plane: ControlPlane, notice: Notice, *, budget: TimeBudget) -> Reactio
         # A call that failed after it had decided is repeated with the same notice.
         return reaction_to(name, end_attempt(plane, replica, known, seen))
     seconds = min(_SECONDS[notice.kind], budget.remaining)
-    words = partial(_words, plane, notice) if notice.kind is NoticeKind.END else None
-    return _said(name, replica, look_until_ended(plane, replica, known, seconds, words, is_believed=False))
+    return _said(name, replica, look_until_ended(plane, replica, known, seconds, notice))
 
 
 def _replica(plane: ControlPlane, notice: Notice) -> ActiveReplica | None:
@@ -92,16 +89,6 @@ def _said(name: JobName, replica: ActiveReplica, look: Look) -> Reaction:
         replica.jobs.stop(look.job.name)
         what += ", stopped: the run is stopping"
     return Reaction(what, name)
-
-
-def _words(plane: ControlPlane, notice: Notice) -> EndNotice | None:
-    """What the replica has written about its end; None where that cannot be used."""
-    try:
-        body = plane.store.read_bounded(notice.key, NOTICE_BYTES_MAX)
-        return None if body is None else EndNotice.from_json(body, plane.store.uri(notice.key))
-    except DocumentError as error:
-        logger.warning("an end notice is left out", extra={"key": notice.key, "error": str(error)})
-        return None
 
 
 def _end_late_job(replica: ActiveReplica, refused: Attempt) -> str:
