@@ -22,16 +22,19 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
-    """0 for any free port."""
-    region: str = Field(default=DEFAULT_REGION, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
-    account_id: str = Field(default=DEFAULT_ACCOUNT_ID, pattern=r"^\d{12}$")
+    port: int = Field(default=DEFAULT_PORT, ge=0, le=65535, description="Port on 127.0.0.1; 0 for any free port.")
+    region: str = Field(
+        default=DEFAULT_REGION, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="Region of the embedded cloud."
+    )
+    account_id: str = Field(default=DEFAULT_ACCOUNT_ID, pattern=r"^\d{12}$", description="Account number, 12 digits.")
     code: tuple[Path, ...] = ()
     """Directories in the image `muster-local/python`: its PYTHONPATH; the first one is its working directory."""
-    phase_seconds: float = Field(default=0.1, ge=0)
-    """Each of Starting, Interrupted and Restarting takes this long."""
-    stop_grace_seconds: float = Field(default=10.0, gt=0)
-    """From SIGTERM to SIGKILL (SageMaker: 120 s)."""
+    phase_seconds: float = Field(
+        default=0.1, ge=0, description="Seconds of each of a job's phases Starting, Interrupted and Restarting."
+    )
+    stop_grace_seconds: float = Field(
+        default=10.0, gt=0, description="Seconds from SIGTERM to SIGKILL (SageMaker: 120)."
+    )
     checkpoint_sync_seconds: float = Field(default=1.0, gt=0)
     """Between two scans of the checkpoint directory."""
     lambda_concurrency: int = Field(default=8, ge=1)

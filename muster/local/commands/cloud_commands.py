@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, signature
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, TypeVar
 
 import typer
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from muster.contract.spec.places import HOME
 from muster.local.cloud_errors import CommandNotFoundError, NotRunningError
-from muster.local.cloud_settings import DEFAULT_ACCOUNT_ID, DEFAULT_PORT, DEFAULT_REGION, Settings
+from muster.local.cloud_settings import Settings
 from muster.local.cloud_state import StateDirectory
 from muster.local.commands.command_answers import (
     DEFAULT,
@@ -40,31 +41,39 @@ app = typer.Typer(
     add_completion=False,
     help="Start, use and stop the embedded cloud: an emulation of AWS on this machine.",
 )
-_defaults = Settings()
 _Model = TypeVar("_Model", bound=BaseModel)
 _services = option_services()
+# The settings that are options of `up`, with the options' names.
+_SETTINGS = {
+    "port": "port",
+    "region": "region",
+    "account_id": "account",
+    "phase_seconds": "phase_seconds",
+    "stop_grace_seconds": "stop_grace_seconds",
+}
 _HOW_TO_USE = """
 Use it with `eval "$(muster local env)"` or `muster local exec -- COMMAND`; stop it with `muster local down`."""
 
 
-def _with_services(command: Callable[..., None]) -> Callable[..., None]:
-    """`up` with the options of the services that options add, before those of every command."""
+def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """`up` with the options of the settings, and of the services that options add, before those of every command."""
     *own, as_json, state, _ = signature(command, eval_str=True).parameters.values()
+    own += _options_of(Settings, _SETTINGS)
     for service in _services.values():
         flag = typer.Option(f"--{service.name}", help=service.help)
         own.append(Parameter(service.name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, flag]))
-        fields = service.settings.model_fields
-        own += [
-            field_option(name, fields[field], f"With --{service.name}: ") for field, name in service.options.items()
-        ]
+        own += _options_of(service.settings, service.options, f"With --{service.name}: ")
     return with_parameters(command, [*own, as_json, state])
 
 
+def _options_of(model: type[BaseModel], options: Mapping[str, str], condition: str = "") -> Iterator[Parameter]:
+    return (field_option(name, model.model_fields[field], condition) for field, name in options.items())
+
+
 @app.command()
-@_with_services
+@_with_settings
 def up(
     *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 for any free port.")] = DEFAULT_PORT,
     detach: Annotated[
         bool, typer.Option("--detach/--foreground", help="Run in the background, or until Ctrl-C.")
     ] = True,
@@ -72,29 +81,13 @@ def up(
         list[Path] | None,
         typer.Option(exists=True, file_okay=False, resolve_path=True, help="Directory on the jobs' PYTHONPATH."),
     ] = None,
-    region: Annotated[str, typer.Option(help="Region of the embedded cloud.")] = DEFAULT_REGION,
-    account: Annotated[str, typer.Option(help="Account number, 12 digits.")] = DEFAULT_ACCOUNT_ID,
-    phase_seconds: Annotated[float, typer.Option(min=0, help="Seconds of a job's phases.")] = _defaults.phase_seconds,
-    stop_grace_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Seconds from SIGTERM to SIGKILL.")
-    ] = _defaults.stop_grace_seconds,
     as_json: JsonOption = False,
     state: StateOption = DEFAULT,
-    **of_services: object,
+    **values: object,
 ) -> None:
     """Start the embedded cloud."""
-    settings = _read(
-        Settings,
-        {},
-        services=_asked(of_services),
-        port=port,
-        code=tuple(code or ()),
-        region=region,
-        account_id=account,
-        phase_seconds=phase_seconds,
-        stop_grace_seconds=stop_grace_seconds,
-        end_with_parent=not detach,
-    )
+    further = {"services": _asked(values), "code": tuple(code or ()), "end_with_parent": not detach}
+    settings = _read(Settings, _SETTINGS, values, further)
     with busy("Starting the embedded cloud"):
         cloud = LocalCloud.start(state, settings)
     if detach:
@@ -161,20 +154,23 @@ def execute(
 def _asked(values: Mapping[str, object]) -> dict[str, BaseModel]:
     """The settings of the services whose flags are set."""
     return {
-        name: _read(service.settings, service.options, **{field: values[own] for field, own in service.options.items()})
-        for name, service in _services.items()
-        if values[name]
+        name: _read(service.settings, service.options, values) for name, service in _services.items() if values[name]
     }
 
 
-def _read(model: type[_Model], options: Mapping[str, str], **values: object) -> _Model:
-    """Settings from options; `options` has the names of those that are called otherwise.
+def _read(
+    model: type[_Model],
+    options: Mapping[str, str],
+    values: Mapping[str, object],
+    further: Mapping[str, object] = MappingProxyType({}),
+) -> _Model:
+    """Settings from the values of their `options`, and `further` ones.
 
     Raises:
         typer.BadParameter: a value is not allowed; names its option.
     """
     try:
-        return model.model_validate(values)
+        return model.model_validate({**{field: values[name] for field, name in options.items()}, **further})
     except ValidationError as error:
         problem = error.errors()[0]
         place = str(problem["loc"][0])

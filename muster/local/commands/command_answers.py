@@ -36,7 +36,7 @@ def field_option(name: str, field: FieldInfo, condition: str = "") -> Parameter:
     """
     limits = {name: getattr(rule, name) for rule in field.metadata for name in ("ge", "le") if hasattr(rule, name)}
     option = typer.Option(help=f"{condition}{field.description}", min=limits.get("ge"), max=limits.get("le"))
-    default = Parameter.empty if field.is_required() else field.default
+    default = Parameter.empty if field.is_required() else field.get_default(call_default_factory=True)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[field.annotation, option])
 
 
