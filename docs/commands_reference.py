@@ -204,7 +204,8 @@ def answer_of(path: str) -> type[BaseModel]:
 def _command(path: str, command: Any) -> str:
     arguments = [param for param in command.params if param.param_type_name == "argument"]
     usage = " ".join(["muster", path, *(_usage(argument) for argument in arguments)])
-    rows = [_row(param) for param in command.params if not param.hidden and not _is_common(param)]
+    options = [param for param in command.params if param not in arguments]
+    rows = [_row(param) for param in (*arguments, *options) if not param.hidden and not _is_common(param)]
     table = [*_COLUMNS, *rows, ""] if rows else []
     return "\n".join([f"## muster {path}\n", f"{_sentence(command.help)}\n", f"`{usage}`\n", *table, _prints(path)])
 
@@ -250,7 +251,7 @@ def _default(param: Any) -> str:
     if param.required:
         return "**required**"
     default = param.default
-    if default is None or default is False or default == ():
+    if default is None or default is False or default in ((), []):
         return "–"
     if default is True:
         return f"`{param.opts[0]}`"

@@ -34,23 +34,39 @@ from muster.infra.settings.stack_settings import DEFAULT_STACK, LOCAL_IMAGE, Pla
 _RESOURCES_SHOWN = 20
 
 
+@dataclass(frozen=True)
+class TargetOptions(StackOptions):
+    """The stack that a command deploys or deletes, and where it is."""
+
+    target: Annotated[
+        Platform, typer.Option("--target", help="AWS, or the embedded cloud, which is deployed to without asking.")
+    ] = Platform.AWS
+
+    def environment(self) -> dict[str, str]:
+        """This process's environment with the profile and the region of the options, for the CDK.
+
+        Raises:
+            DeployError: it leads to another cloud than the target.
+        """
+        chosen = {"AWS_PROFILE": self.profile, "AWS_REGION": self.region, "AWS_DEFAULT_REGION": self.region}
+        found = {**os.environ, **{name: value for name, value in chosen.items() if value}}
+        check_endpoint(found, self.target)
+        return found
+
+
 @grouped
 def deploy(
-    stack: StackOptions,
+    stack: TargetOptions,
     settings: Annotated[
         Path | None, typer.Option("--settings", metavar="FILE", help=f"Settings file; default: ./{SETTINGS_FILE}.")
     ] = None,
     *,
     diff: Annotated[bool, typer.Option("--diff", help="Show what would change, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Deploy without asking.")] = False,
-    target: Annotated[
-        Platform, typer.Option("--target", help="Deploy to AWS, or to the embedded cloud without asking.")
-    ] = Platform.AWS,
     as_json: Json = False,
 ) -> None:
     """Deploy the stack as a settings file says. What the file leaves out has its default."""
-    environment = environment_for(stack)
-    check_endpoint(environment, target)
+    environment, target = stack.environment(), stack.target
     require_node(environment.get("PATH", os.defpath))
     file = SettingsFile.read(settings)
     tables = _with_name(file.tables, stack.stack)
@@ -124,12 +140,6 @@ def check_unchanged(name: str, read: DeployedStack | None, now: DeployedStack | 
             "command again to see what it would change now."
         )
         raise DeployError(message)
-
-
-def environment_for(stack: StackOptions) -> dict[str, str]:
-    """This process's environment with the profile and the region of the options, for the CDK."""
-    chosen = {"AWS_PROFILE": stack.profile, "AWS_REGION": stack.region, "AWS_DEFAULT_REGION": stack.region}
-    return {**os.environ, **{name: value for name, value in chosen.items() if value}}
 
 
 def _with_name(tables: Mapping[str, Mapping[str, object]], name: str | None) -> dict[str, Mapping[str, object]]:

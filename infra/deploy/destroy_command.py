@@ -9,18 +9,17 @@ from typing import Annotated
 import typer
 
 from muster.client.aws.connection import open_session
-from muster.client.cli.option_groups import Json, StackOptions, grouped
+from muster.client.cli.option_groups import Json, grouped
 from muster.client.cli.output import busy, print_either, print_lines, require_terminal
 from muster.client.client_errors import ForeignStackError, InputError, StackNotFoundError
 from muster.client.sdk import Muster
 from muster.contract.errors import ConfigurationError, MusterError, SettingsError
 from muster.infra.deploy.account import Account
 from muster.infra.deploy.deploy_answers import Destruction as DestructionAnswer
-from muster.infra.deploy.deploy_command import environment_for
-from muster.infra.deploy.deployment import check_endpoint
+from muster.infra.deploy.deploy_command import TargetOptions
 from muster.infra.deploy.destruction import Destruction, Unfinished
 from muster.infra.deploy.further_stacks import FurtherStacks, Home, further_stacks
-from muster.infra.settings.stack_settings import DEFAULT_STACK, Platform, StackSettings, StackTable
+from muster.infra.settings.stack_settings import DEFAULT_STACK, StackSettings, StackTable
 
 _SETTLE_SECONDS = 1_800.0  # SageMaker gives a job two minutes; a run of thousands is stopped at SageMaker's rate
 _POLL_SECONDS = 2.0
@@ -63,7 +62,7 @@ class BucketLeftError(ConfigurationError):
 
 @grouped
 def destroy(
-    stack: StackOptions,
+    stack: TargetOptions,
     *,
     stop_runs: Annotated[bool, typer.Option("--stop-runs", help="Stop the runs that have not ended first.")] = False,
     delete_data: Annotated[
@@ -71,12 +70,10 @@ def destroy(
         typer.Option("--delete-data", metavar="BUCKET", help="Delete the bucket and everything in it, too; its name."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
-    target: Annotated[Platform, typer.Option("--target", help="Where the stack is.")] = Platform.AWS,
     as_json: Json = False,
 ) -> None:
     """Delete the stack. Its bucket stays, with the results of all runs."""
-    environment = environment_for(stack)
-    check_endpoint(environment, target)
+    environment = stack.environment()
     account = Account(open_session(stack.profile, stack.region))
     name = stack.stack or DEFAULT_STACK
     with busy("reading the stack"):

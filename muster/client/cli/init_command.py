@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from muster.client.cli.json_answers import StarterWritten
-from muster.client.cli.option_groups import Json
+from muster.client.cli.option_groups import Json, grouped
 from muster.client.cli.output import print_answer, write_whole
 from muster.client.client_errors import FilesExistError, SpecWriteError, UsageError, os_reason
 from muster.client.starter.frameworks import PYTORCH, Kind, all_starters
@@ -28,58 +29,77 @@ else:
     Framework = StrEnum("Framework", {name: name for name in all_starters()})
 
 
-def init(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where to write; - prints the spec alone.")] = ".",
-    *,
+@dataclass(frozen=True)
+class StarterOptions:
+    """What a user wants to start with, as far as it is said."""
+
     framework: Annotated[
         Framework | None, typer.Option("--framework", "-f", help="What the trainer uses; default pytorch.")
-    ] = None,
+    ] = None
     kind: Annotated[
         Kind | None,
         typer.Option(
             "--kind",
             help="A function with which all replicas train one model, or a program for each replica by itself.",
         ),
-    ] = None,
+    ] = None
     data: Annotated[
         str | None,
         typer.Option(
             "--data", metavar="S3-PREFIX", help="Prefix of training data in S3; it becomes the channel train."
         ),
-    ] = None,
-    replicas: Annotated[int | None, typer.Option("--replicas", help=f"How many replicas; default {_REPLICAS}.")] = None,
+    ] = None
+    replicas: Annotated[int | None, typer.Option("--replicas", help=f"How many replicas; default {_REPLICAS}.")] = None
     own: Annotated[
         str | None,
         typer.Option("--from", metavar="CODE", help="Your own code: train.py, or package.module:function."),
-    ] = None,
+    ] = None
     every_field: Annotated[
         bool, typer.Option("--every-field", help="Add every other field of a spec, with its default and meaning.")
-    ] = False,
+    ] = False
+
+    def check(self) -> None:
+        """Return if the options go together.
+
+        Raises:
+            UsageError: they do not.
+        """
+        if self.own is not None and (self.framework, self.kind) != (None, None):
+            message = "--from is for code that is there, --framework and --kind are for new code: give one of them"
+            raise UsageError(message)
+        if self.kind is Kind.SCRIPT and self.framework is not None:
+            message = "--kind script writes a program without a framework: leave --framework out"
+            raise UsageError(message)
+
+    def wish(self, place: Path) -> Wish:
+        """The choice, with the defaults; code of the user's own is read from the folder `place`."""
+        from muster.client.starter.own_code import read_own_code  # noqa: PLC0415
+        from muster.client.starter.starter_files import Wish  # noqa: PLC0415
+
+        return Wish(
+            framework=self.framework or PYTORCH,
+            kind=self.kind or Kind.FUNCTION,
+            data=self.data,
+            replicas=_REPLICAS if self.replicas is None else self.replicas,
+            own=None if self.own is None else read_own_code(self.own, place),
+            every_field=self.every_field,
+        )
+
+
+@grouped
+def init(
+    wanted: StarterOptions,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where to write; - prints the spec alone.")] = ".",
+    *,
     json: Json = False,
 ) -> None:
     """Write a spec and a trainer that runs as it is, or a spec for your own code. Without options it asks."""
-    from muster.client.starter.own_code import read_own_code  # noqa: PLC0415
-    from muster.client.starter.starter_files import SPEC_FILE, Wish, starter_files  # noqa: PLC0415
+    from muster.client.starter.starter_files import SPEC_FILE, starter_files  # noqa: PLC0415
 
-    if own is not None and (framework, kind) != (None, None):
-        message = "--from is for code that is there, --framework and --kind are for new code: give one of them"
-        raise UsageError(message)
-    if kind is Kind.SCRIPT and framework is not None:
-        message = "--kind script writes a program without a framework: leave --framework out"
-        raise UsageError(message)
+    wanted.check()
     place = Path() if folder == STANDARD_OUTPUT else Path(folder)
-    chosen = any(option is not None for option in (framework, kind, data, replicas, own)) or every_field
-    if not (chosen or json or folder == STANDARD_OUTPUT) and sys.stdin.isatty():
-        wish = _asked()
-    else:
-        wish = Wish(
-            framework=framework or PYTORCH,
-            kind=kind or Kind.FUNCTION,
-            data=data,
-            replicas=_REPLICAS if replicas is None else replicas,
-            own=None if own is None else read_own_code(own, place),
-            every_field=every_field,
-        )
+    asks = wanted == StarterOptions() and not json and folder != STANDARD_OUTPUT and sys.stdin.isatty()
+    wish = _asked() if asks else wanted.wish(place)
     made = starter_files(wish)
     if folder == STANDARD_OUTPUT:
         made = {SPEC_FILE: made[SPEC_FILE]}

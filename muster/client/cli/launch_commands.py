@@ -3,55 +3,76 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, WatchOption, grouped
 from muster.client.cli.output import busy, print_answer, print_either
-from muster.client.cli.spec_file import read_spec
+from muster.client.cli.spec_file import WrittenSpec, read_spec
 from muster.client.forecasts import NoOptions, forecasts
 
-Deployed = Annotated[
-    bool,
-    typer.Option("--deployed", help="Use the stack's defaults and today's prices, and look for the channels' data."),
-]
-
-
-Changes = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="PATH=VALUE", help="Values that replace those of the spec: kwargs.lr=3e-4"),
-]
-
+if TYPE_CHECKING:
+    from muster.client.launch.dry_run import DryRun
 
 _FORECASTS = forecasts()
 
 
+@dataclass(frozen=True)
+class ChangedSpec:
+    """The spec that a command is about."""
+
+    spec: SpecPath
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH=VALUE", help="Values that replace those of the spec: kwargs.lr=3e-4"),
+    ] = None
+
+    def read(self, name: str | None = None) -> WrittenSpec:
+        """It, as the run `name`; see `read_spec`."""
+        return read_spec(self.spec, name, self.changes or ())
+
+
+@dataclass(frozen=True)
+class PlanningStack(StackOptions):
+    """The stack that a plan asks, if it asks any."""
+
+    deployed: Annotated[
+        bool,
+        typer.Option(
+            "--deployed", help="Use the stack's defaults and today's prices, and look for the channels' data."
+        ),
+    ] = False
+
+    def dry_run(self, document: dict[Any, object]) -> DryRun:
+        """What a spec would start."""
+        from muster.client.launch.dry_run import dry_run  # noqa: PLC0415
+        from muster.client.launch.expanded_spec import expanded_spec  # noqa: PLC0415
+
+        with busy("Asking the stack and the price list" if self.deployed else "Making the requests"):
+            if self.deployed:
+                return self.muster().plan(document)
+            expanded = expanded_spec(document, self.account().session)
+            return dry_run(expanded.spec, recipe=expanded.recipe)
+
+
 @partial(grouped, forecast=NoOptions if _FORECASTS is None else _FORECASTS.options)
 def plan(
-    spec: SpecPath,
-    stack: StackOptions,
+    spec: ChangedSpec,
+    stack: PlanningStack,
     forecast: Any,
-    changes: Changes = None,
     *,
-    deployed: Deployed = False,
     requests: Annotated[bool, typer.Option("--requests", help="Show the requests, too, as JSON.")] = False,
     json: Json = False,
 ) -> None:
     """Show what a spec would start, the quota it needs and what it may cost. Creates nothing."""
     from muster.client.cli.dry_run_text import dry_run_lines  # noqa: PLC0415
-    from muster.client.launch.dry_run import dry_run  # noqa: PLC0415
-    from muster.client.launch.expanded_spec import expanded_spec  # noqa: PLC0415
 
-    document, _, remark = read_spec(spec, changes=changes or ())
-    with busy("Asking the stack and the price list" if deployed else "Making the requests"):
-        if deployed:
-            dry = stack.muster().plan(document)
-        else:
-            expanded = expanded_spec(document, stack.account().session)
-            dry = dry_run(expanded.spec, recipe=expanded.recipe)
+    document, _, remark = spec.read()
+    dry = stack.dry_run(document)
     if _FORECASTS is not None:
         dry = dry.model_copy(update={"forecast": _FORECASTS.planned(forecast, document, dry, stack.muster)})
     dry = dry.model_copy(update={"remarks": (*filter(None, [remark]), *dry.remarks)})
@@ -60,9 +81,8 @@ def plan(
 
 @grouped
 def launch(
-    spec: SpecPath,
+    spec: ChangedSpec,
     stack: StackOptions,
-    changes: Changes = None,
     *,
     name: Annotated[
         str | None, typer.Option("--name", help="The run's name; default the spec's, or a new one.")
@@ -73,7 +93,7 @@ def launch(
     """Start a run."""
     from muster.client.checks.source_check import check_source  # noqa: PLC0415
 
-    document, meant, remark = read_spec(spec, name, changes or ())
+    document, meant, remark = spec.read(name)
     if meant is not None:
         # What is uploaded without being named is said, wherever the output goes.
         typer.echo(f"The source is the folder {meant}, where the trainer's module is.", err=True)

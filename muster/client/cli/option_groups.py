@@ -148,7 +148,8 @@ def _with_nearest(error: UnknownRunError, options: dict[str, object], made: dict
 
 def _keyword(group: type, name: str) -> inspect.Parameter:
     annotation = get_type_hints(group, include_extras=True)[name]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=annotation)
+    default = getattr(group, name, inspect.Parameter.empty)  # a dataclass keeps the defaults of its fields
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 _AGO = re.compile(r"(\d{1,6})([smhd])")
