@@ -86,17 +86,9 @@ def client_variables(state: CloudState, base: Mapping[str, str]) -> dict[str, st
 
 def _places(state: CloudState) -> str:
     """The places as the variable has them."""
+    places = state.places.items()
     return json.dumps(
-        {
-            name: {
-                "region": place.region,
-                "account": place.account_id,
-                "endpoint": place.endpoint,
-                "access_key_id": place.access_key_id,
-                "secret_access_key": place.secret_access_key,
-            }
-            for name, place in state.places.items()
-        }
+        {name: {**one.model_dump(exclude={"port", "account_id"}), "account": one.account_id} for name, one in places}
     )
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NotRequired, TypedDict
 
-from ministack.core import iam_actions, lambda_runtime, responses
+from ministack.core import iam_actions, lambda_runtime
 from ministack.services import cloudwatch_logs, eventbridge, lambda_svc, s3, scheduler, sns
 
 from muster.local.faults import LostNotice
@@ -32,7 +32,7 @@ from muster.local.ministack import (
 )
 from muster.local.ministack.code_cache import CodeCache
 from muster.local.ministack.function_processes import FunctionProcesses
-from muster.local.ministack.host import Account
+from muster.local.ministack.host import Account, Response, json_answer
 from muster.local.ministack.state_machines import StateMachines
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.option_services import option_services
@@ -48,7 +48,6 @@ _TAGS = (".TagResource", ".UntagResource", ".ListTagsForResource")  # of a log g
 _processes = FunctionProcesses()
 
 _ObjectContext = Callable[[str, Mapping[str, object], str, Mapping[str, str]], dict[str, object]]
-_Response = tuple[int, dict[str, str], bytes]
 
 
 class _FilterLogEvents(TypedDict):
@@ -108,10 +107,10 @@ def _delivery_with_retries() -> SimpleNamespace:
     )
 
 
-def _with_details_that_are_json(put_events: Callable[..., _Response]) -> Callable[..., _Response]:
+def _with_details_that_are_json(put_events: Callable[..., Response]) -> Callable[..., Response]:
     """Refuse the entries of PutEvents whose detail is no JSON object; the others are taken."""
 
-    def put(request: Mapping[str, Any], **options: object) -> _Response:
+    def put(request: Mapping[str, Any], **options: object) -> Response:
         entries = list(request.get("Entries", []))
         sound = [_is_object(entry.get("Detail", "{}")) for entry in entries]
         if all(sound):
@@ -124,8 +123,7 @@ def _with_details_that_are_json(put_events: Callable[..., _Response]) -> Callabl
         refused = {"ErrorCode": "MalformedDetail", "ErrorMessage": "Detail is malformed."}
         merged = [next(answers) if fine else refused for fine in sound]
         failed = sum("ErrorCode" in answer for answer in merged)
-        response: _Response = responses.json_response({"FailedEntryCount": failed, "Entries": merged})
-        return response
+        return json_answer({"FailedEntryCount": failed, "Entries": merged})
 
     return put
 
@@ -157,14 +155,14 @@ def _with_log_streams(extract: Callable[..., str]) -> Callable[..., str]:
     return extracted
 
 
-def _with_log_pages(scan: Callable[[_FilterLogEvents], _Response]) -> Callable[[_FilterLogEvents], _Response]:
+def _with_log_pages(scan: Callable[[_FilterLogEvents], Response]) -> Callable[[_FilterLogEvents], Response]:
     """FilterLogEvents by a prefix of the streams' names, and page after page.
 
     MiniStack ignores `logStreamNamePrefix`, gives no token where there is more than a page, and no event ids to what
     its functions write.
     """
 
-    def filter_log_events(request: _FilterLogEvents) -> _Response:
+    def filter_log_events(request: _FilterLogEvents) -> Response:
         since, last = _log_place(request.get("nextToken"))
         narrowed: _FilterLogEvents = {**request, "limit": _LOG_PAGE}
         prefix, group = request.get("logStreamNamePrefix"), request.get("logGroupName")

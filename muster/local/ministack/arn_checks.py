@@ -10,9 +10,7 @@ from typing import Any
 from ministack.core import iam_evaluator, responses
 from ministack.services import eventbridge, scheduler, sts
 
-from muster.local.ministack.host import Account
-
-_Response = tuple[int, dict[str, str], bytes]
+from muster.local.ministack.host import Account, Response, refusal
 
 
 def install(account: Account) -> None:
@@ -40,31 +38,30 @@ def foreign(arn: str, account: Account) -> str | None:
 
 
 def _checked_target(
-    validate: Callable[[dict[str, Any]], _Response | None], account: Account
-) -> Callable[[dict[str, Any]], _Response | None]:
+    validate: Callable[[dict[str, Any]], Response | None], account: Account
+) -> Callable[[dict[str, Any]], Response | None]:
     @wraps(validate)
-    def validated(target: dict[str, Any]) -> _Response | None:
+    def validated(target: dict[str, Any]) -> Response | None:
         arn = str(target.get("Arn", ""))
         if reason := foreign(arn, account):
             message = f"Parameter {arn} is not valid. Reason: {reason}."
-            refused: _Response = responses.error_response_json("ValidationException", message, 400)
-            return refused
+            return refusal("ValidationException", message)
         return validate(target)
 
     return validated
 
 
 def _checked_schedule(
-    create: Callable[[str, dict[str, Any]], _Response], account: Account
-) -> Callable[[str, dict[str, Any]], _Response]:
+    create: Callable[[str, dict[str, Any]], Response], account: Account
+) -> Callable[[str, dict[str, Any]], Response]:
     @wraps(create)
-    def created(name: str, body: dict[str, Any]) -> _Response:
+    def created(name: str, body: dict[str, Any]) -> Response:
         target = body.get("Target") or {}
         for arn in (str(target.get("Arn", "")), str(target.get("RoleArn", ""))):
             reason = foreign(arn, account) if arn.startswith("arn:") else "it is no ARN"
             if reason:
                 message = f"Provided Arn is not valid: {arn}. Reason: {reason}."
-                refused: _Response = scheduler._error(400, "ValidationException", message)
+                refused: Response = scheduler._error(400, "ValidationException", message)
                 return refused
         return create(name, body)
 

@@ -21,6 +21,20 @@ from muster.local.ministack.partition_source import partition_of
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
+Response = tuple[int, dict[str, str], bytes]
+"""An answer of MiniStack: status, headers, body."""
+
+
+def json_answer(document: Mapping[str, object]) -> Response:
+    """The answer of a service that speaks JSON."""
+    answer: Response = responses.json_response(document)
+    return answer
+
+
+def refusal(code: str, message: str) -> Response:
+    """An error of a service that speaks JSON."""
+    refused: Response = responses.error_response_json(code, message, 400)
+    return refused
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from xml.sax.saxutils import escape
 from ministack.core import iam_evaluator, responses
 from ministack.services import iam
 
+from muster.local.ministack.host import Response
+
 _DECISIONS = {"Allow": "allowed", "Deny": "explicitDeny"}
 # The top-level decision about several resources is the most restrictive one.
 _STRICTEST = ("explicitDeny", "implicitDeny", "allowed")
@@ -63,7 +65,7 @@ def _given_only(resolve: _Resolve) -> _Resolve:
     return value
 
 
-def simulate(request: _Request) -> tuple[int, dict[str, str], bytes]:
+def simulate(request: _Request) -> Response:
     """The answer to SimulatePrincipalPolicy: one result for each action, with a result for each resource in it."""
     arn = _one(request, "PolicySourceArn")
     fields = arn.split(":", 5)
@@ -72,15 +74,11 @@ def simulate(request: _Request) -> tuple[int, dict[str, str], bytes]:
     name = path.rpartition("/")[2]
     store = {"role": iam._roles, "user": iam._users}.get(kind)
     if store is None or store.get_scoped(account, None, name) is None:
-        missing: tuple[int, dict[str, str], bytes] = iam._error(
-            404, "NoSuchEntity", f"The principal {arn} cannot be found.", ns="iam"
-        )
-        return missing
+        return _refused(404, "NoSuchEntity", f"The principal {arn} cannot be found.")
     actions = list(_members(request, "ActionNames.member"))
     if len({action.partition(":")[0] for action in actions}) > 1:
         text = f"Invalid Input Actions: [{','.join(actions)}] require different authorization information."
-        refused: tuple[int, dict[str, str], bytes] = iam._error(400, "InvalidInput", text, ns="iam")
-        return refused
+        return _refused(400, "InvalidInput", text)
     gather = iam_evaluator._gather_role_policies if kind == "role" else iam_evaluator._gather_user_policies
     limits = iam_evaluator._permissions_boundary(store, name, account)
     given = dict(_context(request))
@@ -100,7 +98,7 @@ def simulate(request: _Request) -> tuple[int, dict[str, str], bytes]:
 
     resources = list(_members(request, "ResourceArns.member")) or ["*"]
     members = "".join(_member(action, [decided(action, resource) for resource in resources]) for action in actions)
-    answer: tuple[int, dict[str, str], bytes] = iam._xml(
+    answer: Response = iam._xml(
         200,
         "SimulatePrincipalPolicyResponse",
         f"<SimulatePrincipalPolicyResult><EvaluationResults>{members}</EvaluationResults>"
@@ -108,6 +106,11 @@ def simulate(request: _Request) -> tuple[int, dict[str, str], bytes]:
         ns="iam",
     )
     return answer
+
+
+def _refused(status: int, code: str, message: str) -> Response:
+    refused: Response = iam._error(status, code, message, ns="iam")
+    return refused
 
 
 def _member(action: str, results: list[_Result]) -> str:

@@ -18,10 +18,9 @@ from typing import Any, NotRequired, TypedDict
 from ministack.core import responses
 from ministack.services import stepfunctions
 
-from muster.local.ministack.host import Account
+from muster.local.ministack.host import Account, Response, json_answer, refusal
 
-_Response = tuple[int, dict[str, str], bytes]
-_Handler = Callable[[Mapping[str, Any]], _Response]
+_Handler = Callable[[Mapping[str, Any]], Response]
 
 _TOKEN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ABORTED, _QUERY, _UNCATCHABLE = "States.Aborted", "States.QueryEvaluationError", "States.Runtime"
@@ -108,7 +107,7 @@ class StateMachines:
         """End the tasks of an execution that was stopped, and those of its children."""
 
         @wraps(stop)
-        def stopped(request: Mapping[str, Any]) -> _Response:
+        def stopped(request: Mapping[str, Any]) -> Response:
             answer = stop(request)
             for token, execution in list(self._executions.items()):
                 task = stepfunctions._task_tokens.get(token)
@@ -121,18 +120,18 @@ class StateMachines:
 
     def _checked(self, answer: _Handler) -> _Handler:
         @wraps(answer)
-        def answered(request: Mapping[str, Any]) -> _Response:
+        def answered(request: Mapping[str, Any]) -> Response:
             token = str(request.get("taskToken"))
             if not _TOKEN.fullmatch(token):
-                return _refused("InvalidToken", f"Invalid Token: '{token}'")
+                return refusal("InvalidToken", f"Invalid Token: '{token}'")
             execution = self._executions.get(token)
             if token in self._closed or (execution is not None and not _alive(execution)):
-                return _refused("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
+                return refusal("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
             task = stepfunctions._task_tokens.get(token)
             if task is not None and task["event"].is_set():
-                return _refused("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
+                return refusal("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
             if "output" in request and not _is_json(request["output"]):
-                return _refused("InvalidOutput", "Invalid Output: the output is not valid JSON")
+                return refusal("InvalidOutput", "Invalid Output: the output is not valid JSON")
             return answer(request)
 
         return answered
@@ -181,14 +180,14 @@ def _seconds(state: Mapping[str, Any], given: object, context: object) -> int:
 
 
 def _with_replayed_starts(
-    start_execution: Callable[[_StartExecution], _Response],
-) -> Callable[[_StartExecution], _Response]:
+    start_execution: Callable[[_StartExecution], Response],
+) -> Callable[[_StartExecution], Response]:
     """Answer StartExecution of a running execution's name and input with that execution.
 
     MiniStack refuses every name that was used before; on AWS the call is idempotent while the execution runs.
     """
 
-    def start(request: _StartExecution) -> _Response:
+    def start(request: _StartExecution) -> Response:
         status, headers, body = start_execution(request)
         if status != 400 or json.loads(body).get("__type") != "ExecutionAlreadyExists":
             return status, headers, body
@@ -196,17 +195,9 @@ def _with_replayed_starts(
         running = stepfunctions._executions.get(f"{machine}:{request['name']}")
         if not running or running["status"] != "RUNNING" or running["input"] != request.get("input", "{}"):
             return status, headers, body
-        answer: _Response = responses.json_response(
-            {"executionArn": running["executionArn"], "startDate": running["startDate"]}
-        )
-        return answer
+        return json_answer({"executionArn": running["executionArn"], "startDate": running["startDate"]})
 
     return start
-
-
-def _refused(code: str, message: str) -> _Response:
-    answer: _Response = responses.error_response_json(code, message, 400)
-    return answer
 
 
 def _is_json(text: object) -> bool:

@@ -55,7 +55,7 @@ class OfferedOperations:
 class TrainingService:
     """Training jobs of one account and region."""
 
-    def __init__(self, host: Host, machine: Machine, further: Mapping[str, Operation] | None = None) -> None:
+    def __init__(self, host: Host, machine: Machine, further: Mapping[str, Operation]) -> None:
         """`further`: other operations of SageMaker, by their names."""
         self._host = host
         self._machine = machine
@@ -70,7 +70,7 @@ class TrainingService:
             "UpdateTrainingJob": self._update,
             "ListTrainingJobs": self._list,
             "ListTags": self._list_tags,
-            **(further or {}),
+            **further,
         }
 
     def call(self, operation: str, request: object, caller: Caller) -> Document:

@@ -26,12 +26,12 @@ from muster.local.ministack.host import Account, bucket_home
 from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import Caller, ServiceError
-from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, TrainingService
+from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, Operation, TrainingService
 from muster.local.service import emulated_quotas, request_checks
 from muster.local.service.admin_api import AdminApi, Books
 from muster.local.service.http_request import EndpointRequest, break_off, discard
 from muster.local.service.option_services import OptionService, Right
-from muster.local.service.recognition import bucket_of, recognise, resources, signed_region
+from muster.local.service.recognition import object_of, recognise, resources, signed_region
 
 # MiniStack answers these to every caller: its own interface, the metadata and credentials of instances and containers,
 # an image registry, the pages of user pools. Only its health and what CloudFormation calls back stay reachable.
@@ -42,8 +42,6 @@ _CALLBACKS = ("/_ministack/cfn-response/", "/_ministack/cfn-signal/")
 _OF_THE_BODY = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
 _JSON = "application/x-amz-json-1.1"
 _XML_SERVICES = frozenset({"s3", "iam", "sts", "cloudformation", "sqs", "sns"})
-
-_Operation = Callable[[Any, Caller], Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class Gateway:
 
     def _owner(self, request: EndpointRequest, call: Call) -> str:
         """The account that owns what a request is about: a bucket may be another one's."""
-        home = bucket_home(bucket_of(request)) if call.service == "s3" else None
+        home = bucket_home(object_of(request)[0]) if call.service == "s3" else None
         return (home or self.account).account_id
 
     async def _answer(self, request: EndpointRequest, call: Call, send: Send) -> None:
@@ -146,10 +144,10 @@ class Gateway:
     async def _may_list(self, request: EndpointRequest) -> bool:
         """Whether the caller of a request for an object may list the object's bucket, without a prefix."""
         await callers.admit(request, self.account)
-        bucket = f"arn:{self.account.partition}:s3:::{bucket_of(request)}"
+        bucket = f"arn:{self.account.partition}:s3:::{object_of(request)[0]}"
         return callers.refusal_of(request, self.account, "s3:ListBucket", bucket, {}) is None
 
-    async def answer_here(self, request: EndpointRequest, call: Call, answer: _Operation) -> Response:
+    async def answer_here(self, request: EndpointRequest, call: Call, answer: Operation) -> Response:
         """The answer, in the JSON 1.1 protocol, to a call that MiniStack does not have."""
         await callers.admit(request, self.account)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 from starlette.routing import BaseRoute
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from muster.local.counted_calls import Call, CallLog
     from muster.local.ministack.host import Account, Host
     from muster.local.processes.process_pool import ProcessPool
-    from muster.local.sagemaker.service_errors import Caller
+    from muster.local.sagemaker.training_service import Operation
     from muster.local.service.fault_book import FaultBook
     from muster.local.service.http_request import EndpointRequest
 
-Operation = Callable[[Any, "Caller"], Mapping[str, object]]
 Right = tuple[str, str, Mapping[str, object]]
 """Action, resource and condition keys."""
 

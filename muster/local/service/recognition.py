@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 from urllib.parse import parse_qs, unquote
 
 from botocore.exceptions import UnknownServiceError
@@ -52,25 +53,30 @@ def _scope(request: EndpointRequest) -> tuple[str, str]:
 async def resources(request: EndpointRequest, call: Call) -> Collection[str]:
     """The names that a fault's resource glob may match; never empty, so that `*` matches every call."""
     if request.headers.get("x-amz-target"):
-        return ["", *_string_members(await request.body())]
-    path = unquote(request.path).lstrip("/")
-    return [bucket_prefix(request) + path if call.service == "s3" else path]
+        return ["", *(value for value in (await document_of(request)).values() if isinstance(value, str))]
+    return [_object_path(request) if call.service == "s3" else unquote(request.path).lstrip("/")]
 
 
-def _string_members(body: bytes) -> list[str]:
+async def document_of(request: EndpointRequest) -> dict[str, Any]:
+    """The JSON object of a request; an empty one where it has none."""
     try:
-        document = json.loads(body)
+        document = json.loads(await request.body())
     except ValueError:
-        return []
-    return [value for value in document.values() if isinstance(value, str)] if isinstance(document, dict) else []
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
-def bucket_of(request: EndpointRequest) -> str:
-    """The bucket that an S3 request names."""
-    return (bucket_prefix(request) + unquote(request.path).lstrip("/")).partition("/")[0]
+def object_of(request: EndpointRequest) -> tuple[str, str]:
+    """Bucket and key that an S3 request names; empty where it names none."""
+    bucket, _, key = _object_path(request).partition("/")
+    return bucket, key
 
 
-def bucket_prefix(request: EndpointRequest) -> str:
+def _object_path(request: EndpointRequest) -> str:
+    return _bucket_prefix(request) + unquote(request.path).lstrip("/")
+
+
+def _bucket_prefix(request: EndpointRequest) -> str:
     """`bucket/` for a virtual-hosted S3 request, nothing for path style."""
     host = request.headers.get("host", "").split(":")[0]
     label, _, rest = host.partition(".")
@@ -111,7 +117,7 @@ def _all_routes(service: str) -> tuple[_Route, ...]:
 
 
 def _rest_operation(service: str, request: EndpointRequest) -> str:
-    path = "/" + bucket_prefix(request) + request.path.lstrip("/") if service == "s3" else request.path
+    path = "/" + _bucket_prefix(request) + request.path.lstrip("/") if service == "s3" else request.path
     query = request.query
     if service == "s3" and (special := _s3_special(request.method, query, request.headers)):
         return special

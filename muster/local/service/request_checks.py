@@ -15,7 +15,7 @@ from muster.local.counted_calls import Call
 from muster.local.sagemaker.request_validation import refuse, violations
 from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.service.http_request import EndpointRequest
-from muster.local.service.recognition import bucket_prefix
+from muster.local.service.recognition import document_of, object_of
 
 _MODELS = {"states": "stepfunctions", "events": "events", "scheduler": "scheduler"}
 # Step Functions, *Quotas*: what a name must not contain.
@@ -44,18 +44,10 @@ async def check(call: Call, request: EndpointRequest, account_id: str) -> None:
     elif call.service == "sns" and call.operation == "Publish":
         _check_message(parse_qs((await request.body()).decode(), keep_blank_values=True))
     elif call.service in _MODELS and request.headers.get("x-amz-target"):
-        _check_document(call, _document(await request.body()))
+        _check_document(call, await document_of(request))
     elif call.service == "scheduler" and call.operation == "CreateSchedule":
         name = unquote(request.path.rsplit("/", 1)[-1])
-        _check_document(call, {**_document(await request.body()), "Name": name})
-
-
-def _document(body: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(body or b"{}")
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
+        _check_document(call, {**await document_of(request), "Name": name})
 
 
 def _check_document(call: Call, document: dict[str, Any]) -> None:
@@ -115,8 +107,7 @@ def _check_message(form: Mapping[str, list[str]]) -> None:
 def _check_object(call: Call, request: EndpointRequest, account_id: str) -> None:
     if request.headers.get("x-amz-expected-bucket-owner", account_id) != account_id:
         _refuse("AccessDenied", "Access Denied", 403)
-    key = (bucket_prefix(request) + unquote(request.path).lstrip("/")).partition("/")[2]
-    if len(key.encode()) > _KEY_BYTES:
+    if len(object_of(request)[1].encode()) > _KEY_BYTES:
         _refuse("KeyTooLongError", "Your key is too long")
     if call.operation == "PutObject" and request.headers.get("if-none-match", "*") != "*":
         message = "A header you provided implies functionality that is not implemented"

@@ -24,7 +24,7 @@ from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.service.gateway import Gateway, error_answer, refuse_unread
 from muster.local.service.http_request import EndpointRequest, hang_up
-from muster.local.service.recognition import bucket_of, recognise, signed_region
+from muster.local.service.recognition import object_of, recognise, signed_region
 from muster.options.places.local import place_prices
 from muster.options.places.local.atlas import Atlas, Place
 from muster.options.places.local.borders import buckets, sessions
@@ -79,7 +79,7 @@ class PlacePort:
             await self._check(request, call, account)
         except ServiceError as error:
             answer = error_answer(call, error.code, error.message, error.status)
-            if (home := bucket_home(bucket_of(request))) is not None and call.service == "s3":
+            if (home := bucket_home(object_of(request)[0])) is not None and call.service == "s3":
                 answer.headers[_REGION_HEADER] = home.region
             await refuse_unread(request, answer, send)
             return
@@ -110,14 +110,14 @@ class PlacePort:
         if call.service == "sts" or call.operation == "AssumeRole":
             await sessions.check(request, account)
         elif call.service == "s3" and callers.caller_of(access_key)[1] == PLATFORM_SESSION:
-            home = bucket_home(bucket_of(request))
+            home = bucket_home(object_of(request)[0])
             if home is not None and home.region != self.place.account.region:
                 # SageMaker reads and writes buckets of the job's own region only.
                 raise service_errors.other_endpoint()
 
     async def _transfer(self, request: EndpointRequest, call: Call, gateway: Gateway, send: Send) -> None:
         """Serve a call of S3, whose bodies go over the link to the bucket's place."""
-        home = bucket_home(bucket_of(request))
+        home = bucket_home(object_of(request)[0])
         place = self.atlas.of(home) if home else None
         if home is None or place is None or home.region != gateway.account.region:
             await gateway(request.scope, request.replay, send)

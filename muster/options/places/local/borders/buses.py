@@ -21,7 +21,7 @@ from ministack.core.arn import ArnParseError, parse_arn
 from ministack.services import eventbridge
 from ministack.services.cloudformation import provisioners
 
-from muster.local.ministack.host import Account
+from muster.local.ministack.host import Account, Response, json_answer, refusal
 from muster.local.ministack.role_sessions import RoleGrant, role_admits
 
 _PRINCIPAL = "events.amazonaws.com"
@@ -31,7 +31,6 @@ _FORWARDED = "_MusterForwarded"
 _ACCOUNT = re.compile(r"\d{12}")
 _log = logging.getLogger(__name__)
 
-_Response = tuple[int, dict[str, str], bytes]
 _Event = Mapping[str, Any]
 Deliver = Callable[[Account, Account, Callable[[], None]], None]
 """Calls, once the way from one region of an account to another is open, on the loop that serves requests."""
@@ -145,12 +144,11 @@ def _role_problem(target: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _with_own_role(validate: Callable[[dict[str, Any]], _Response | None]) -> Callable[..., _Response | None]:
+def _with_own_role(validate: Callable[[dict[str, Any]], Response | None]) -> Callable[..., Response | None]:
     @wraps(validate)
-    def validated(target: dict[str, Any]) -> _Response | None:
+    def validated(target: dict[str, Any]) -> Response | None:
         if problem := _role_problem(target):
-            refused: _Response = responses.error_response_json(*problem, 400)
-            return refused
+            return refusal(*problem)
         return validate(target)
 
     return validated
@@ -170,35 +168,25 @@ def _with_sound_targets(provision: Callable[..., Any], *, properties: int) -> Ca
 # --- policies of buses -------------------------------------------------------------------------
 
 
-def _put_permission(request: Mapping[str, Any]) -> _Response:
+def _put_permission(request: Mapping[str, Any]) -> Response:
     """PutPermission, by a whole policy or by a statement for an account."""
     bus = str(request.get("EventBusName", "default"))
     if bus != "default" and bus not in eventbridge._event_buses:
-        return _refused("ResourceNotFoundException", f"Event bus {bus} does not exist.")
+        return refusal("ResourceNotFoundException", f"Event bus {bus} does not exist.")
     if "Policy" in request:
         try:
             policy = json.loads(request["Policy"])
         except ValueError:
-            return _refused("ValidationException", "Provided value in parameter 'policy' is not valid JSON.")
+            return refusal("ValidationException", "Provided value in parameter 'policy' is not valid JSON.")
         eventbridge._event_bus_policies[bus] = policy
-        return _taken()
+        return json_answer({})
     principal = str(request.get("Principal", ""))
     if not _ACCOUNT.fullmatch(principal) and principal != "*":
-        return _refused("ValidationException", "Provided value in parameter 'principal' is not valid.")
+        return refusal("ValidationException", "Provided value in parameter 'principal' is not valid.")
     if request.get("Action") != _ACTION:
-        return _refused("ValidationException", "Provided value in parameter 'action' is not supported.")
+        return refusal("ValidationException", "Provided value in parameter 'action' is not supported.")
     _put_statement(bus, str(request.get("StatementId", "")), _statement(bus, request))
-    return _taken()
-
-
-def _refused(code: str, message: str) -> _Response:
-    refused: _Response = responses.error_response_json(code, message, 400)
-    return refused
-
-
-def _taken() -> _Response:
-    answer: _Response = responses.json_response({})
-    return answer
+    return json_answer({})
 
 
 def _statement(bus: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,10 +16,11 @@ from typing import Any
 from ministack.services import eventbridge, iam, s3
 from ministack.services.cloudformation import provisioners
 
+from muster.local.ministack.host import Response
+
 _ACCOUNT = re.compile(r"(?:arn:[^:]+:iam::)?(\d{12})(?::root)?")
 _ENTITY = re.compile(r"arn:[^:]+:iam::(\d{12}):(role|user)/(?:[^*?]*/)?([^/*?]+)")
 _SESSION = re.compile(r"arn:[^:]+:sts::(\d{12}):assumed-role/([^/*?]+)/[^*?]+")
-_Response = tuple[int, dict[str, str], bytes]
 
 
 def install(accounts: Collection[str]) -> None:
@@ -81,26 +82,26 @@ def _message(principal: str) -> str:
     return f'Invalid principal in policy: "AWS":"{principal}"'
 
 
-def _trusting(handle: Callable[[Any], _Response], member: str, invalid: _FirstInvalid) -> Callable[[Any], _Response]:
+def _trusting(handle: Callable[[Any], Response], member: str, invalid: _FirstInvalid) -> Callable[[Any], Response]:
     @wraps(handle)
-    def handled(request: Any) -> _Response:
+    def handled(request: Any) -> Response:
         if principal := invalid(iam._p(request, member) or "{}"):
-            refused: _Response = iam._error(400, "MalformedPolicyDocument", _message(principal), ns="iam")
+            refused: Response = iam._error(400, "MalformedPolicyDocument", _message(principal), ns="iam")
             return refused
         return handle(request)
 
     return handled
 
 
-def _of_bucket(put: Callable[[str, bytes], _Response], invalid: _FirstInvalid) -> Callable[[str, bytes], _Response]:
+def _of_bucket(put: Callable[[str, bytes], Response], invalid: _FirstInvalid) -> Callable[[str, bytes], Response]:
     @wraps(put)
-    def stored(bucket: str, body: bytes) -> _Response:
+    def stored(bucket: str, body: bytes) -> Response:
         try:
             principal = invalid(body)
         except ValueError:
             return put(bucket, body)
         if principal:
-            refused: _Response = s3._error("MalformedPolicy", "Invalid principal in policy", 400, f"/{bucket}")
+            refused: Response = s3._error("MalformedPolicy", "Invalid principal in policy", 400, f"/{bucket}")
             return refused
         return put(bucket, body)
 
