@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ministack.core import iam_actions, iam_evaluator, responses, router, sigv4
 from ministack.services import iam, sts
 
 from muster.local.ministack.host import Account
+from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.service.http_request import EndpointRequest
 
 # The names that MiniStack gives to failed authentications, and what a JSON service calls them.
@@ -19,12 +19,9 @@ _AUTHENTICATION_CODES = {
 }
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why a call is not allowed: an AWS error code and message."""
-
-    code: str
-    message: str
+def refused(code: str, message: str) -> ServiceError:
+    """The error of a call that is not allowed."""
+    return ServiceError(_AUTHENTICATION_CODES.get(code, code), message, 403)
 
 
 def access_key_of(request: EndpointRequest) -> str:
@@ -48,18 +45,18 @@ def _root_key() -> str:
     return os.environ["AWS_ACCESS_KEY_ID"]
 
 
-async def root_signature_refusal(request: EndpointRequest) -> Refusal | None:
+async def root_signature_refusal(request: EndpointRequest) -> ServiceError | None:
     """Check the signature of a request made with the root key, which MiniStack does not do."""
     presigned = "authorization" not in request.headers
     if presigned and "X-Amz-Signature" not in request.query:
-        return Refusal(
+        return refused(
             "InvalidRequest",
             "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
         )
     headers = dict(request.headers)
     signature = sigv4.parse_query_signature(request.query) if presigned else sigv4.parse_header_signature(headers)
     if isinstance(signature, tuple):
-        return Refusal(*signature)
+        return refused(*signature)
     payload = request.headers.get("x-amz-content-sha256", "")
     # A declared payload (UNSIGNED-PAYLOAD, STREAMING-...) or a presigned URL leaves the body out of the signature.
     unsigned = presigned or payload.startswith(("UNSIGNED-PAYLOAD", "STREAMING-"))
@@ -74,7 +71,7 @@ async def root_signature_refusal(request: EndpointRequest) -> Refusal | None:
         body,
         presigned=presigned,
     )
-    return Refusal(_AUTHENTICATION_CODES.get(failure[0], failure[0]), failure[1]) if failure else None
+    return refused(*failure) if failure else None
 
 
 def caller_of(access_key: str) -> tuple[str, str]:
@@ -124,7 +121,7 @@ async def admit(request: EndpointRequest, account: Account) -> None:
 
 def refusal_of(
     request: EndpointRequest, account: Account, action: str, resource: str, context: Mapping[str, object]
-) -> Refusal | None:
+) -> ServiceError | None:
     """Why the admitted caller may not do `action` on `resource`; None when it may.
 
     `context` are condition keys beyond the global ones. The signature is verified on the first call.
@@ -140,6 +137,6 @@ def refusal_of(
     if verdict is None:
         return None
     if isinstance(verdict, iam_evaluator.AuthError):
-        return Refusal(_AUTHENTICATION_CODES.get(verdict.code, verdict.code), verdict.message)
+        return refused(verdict.code, verdict.message)
     message = iam_actions.identity_denial_message(action, verdict.principal_arn, resource, verdict.decision == "Deny")
-    return Refusal("AccessDeniedException", message)
+    return refused("AccessDeniedException", message)

@@ -47,15 +47,6 @@ def foreign_region(signed: str, home: str) -> ServiceError:
     return ServiceError("InvalidSignatureException", f"Credential should be scoped to {home}, not to {signed}.", 403)
 
 
-def other_endpoint() -> ServiceError:
-    """S3's answer to a request for a bucket of another region."""
-    message = (
-        "The bucket you are attempting to access must be addressed using the specified endpoint. Please send all "
-        "future requests to this endpoint."
-    )
-    return ServiceError("PermanentRedirect", message, 301)
-
-
 def no_training_plan(arn: str) -> ServiceError:
     """The training plan is not one of this account and region."""
     return invalid(f"The training plan {arn} does not exist.")

@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from muster.local.cloud_state import OBSERVER_HEADER
 from muster.local.counted_calls import Call
-from muster.local.faults import throttled
+from muster.local.faults import CallError, throttled
 from muster.local.ministack import callers
 from muster.local.ministack.host import Account, bucket_home
 from muster.local.sagemaker import service_errors
@@ -74,7 +74,7 @@ class Gateway:
             await ministack_application(_without_caller(request.scope), request.replay, send)
         elif request.path.startswith(_INTERNAL) or request.path in _INTERNAL_PAGES:
             message = f"The embedded cloud keeps the path {request.path} for itself: no bucket can have this name."
-            refused = error_answer(await recognise(request), "AccessDenied", message, 403)
+            refused = error_answer(await recognise(request), callers.refused("AccessDenied", message))
             await refused(request.scope, request.receive, send)
         else:
             await self._serve_call(request, await recognise(request), send)
@@ -82,7 +82,7 @@ class Gateway:
     async def _serve_call(self, request: EndpointRequest, call: Call, send: Send) -> None:
         access_key = callers.access_key_of(request)
         if refusal := await _stranger_refusal(request, call, access_key):
-            await error_answer(call, refusal.code, refusal.message, 403)(request.scope, request.receive, send)
+            await error_answer(call, refusal)(request.scope, request.receive, send)
             return
         role, session = callers.caller_of(access_key)
         caller = SERVICE_PRINCIPAL if session == PLATFORM_SESSION else role
@@ -90,7 +90,7 @@ class Gateway:
         try:
             await request_checks.check(call, request, self._owner(request, call))
         except ServiceError as error:
-            await refuse_unread(request, error_answer(call, error.code, error.message, error.status), send)
+            await refuse_unread(request, error_answer(call, error), send)
             return
         fault = self.books.faults.take_call(call, caller, await resources(request, call))
         if fault is None and not self.admin.knows(request.headers.get(OBSERVER_HEADER, "")):
@@ -102,7 +102,7 @@ class Gateway:
         if fault.disconnect:
             await break_off(send)
             return
-        answer = error_answer(call, fault.code, fault.message, fault.status)
+        answer = error_answer(call, fault)
         if fault.after_effect:  # what was served has been read to its end
             await answer(request.scope, request.receive, send)
         else:
@@ -137,7 +137,7 @@ class Gateway:
         await callers.admit(request, self.account)
         for action, resource, context in rights:
             if refusal := callers.refusal_of(request, self.account, action, resource, context):
-                await error_answer(call, refusal.code, refusal.message, 403)(request.scope, request.receive, send)
+                await error_answer(call, refusal)(request.scope, request.receive, send)
                 return
         await ministack_application(request.scope, request.replay, send)
 
@@ -159,9 +159,9 @@ class Gateway:
             document = json.loads(await request.body() or b"{}")
             found = answer(document, Caller(authorise, callers.session_tags_of(callers.access_key_of(request))))
         except json.JSONDecodeError as error:
-            return error_answer(call, "SerializationException", str(error), 400)
+            return error_answer(call, ServiceError("SerializationException", str(error)))
         except ServiceError as error:
-            return error_answer(call, error.code, error.message, error.status)
+            return error_answer(call, error)
         return Response(json.dumps(found), 200, _headers(_JSON))
 
     def _train(self, request: EndpointRequest, operation: str, document: Any, caller: Caller) -> Mapping[str, object]:
@@ -229,23 +229,23 @@ def _without_caller(scope: Scope) -> Scope:
     return {**scope, "headers": headers, "query_string": b""}
 
 
-async def _stranger_refusal(request: EndpointRequest, call: Call, access_key: str) -> callers.Refusal | None:
+async def _stranger_refusal(request: EndpointRequest, call: Call, access_key: str) -> ServiceError | None:
     """Why a caller is none of this cloud's: no signature, a key that does not exist, or root's without its secret.
 
     MiniStack verifies the signatures of users and roles; it serves some paths to who has none.
     """
     if len(request.headers.getlist("authorization")) > 1:  # MiniStack joins them, and may read another key
-        return callers.Refusal("InvalidRequest", "Only one Authorization header is allowed.")
+        return callers.refused("InvalidRequest", "Only one Authorization header is allowed.")
     if not access_key:
         code = "MissingAuthenticationTokenException" if "x-amz-target" in request.headers else "AccessDenied"
-        return callers.Refusal(code, "Missing Authentication Token")
+        return callers.refused(code, "Missing Authentication Token")
     if callers.foreign_root_key(access_key):
-        return callers.Refusal("UnrecognizedClientException", "The security token included in the request is invalid.")
+        return callers.refused("UnrecognizedClientException", "The security token included in the request is invalid.")
     if callers.is_root(access_key):
         return await callers.root_signature_refusal(request)
     if callers.caller_of(access_key)[0] == "anonymous":
         code = "InvalidAccessKeyId" if call.service == "s3" else "UnrecognizedClientException"
-        return callers.Refusal(code, "The security token included in the request is invalid.")
+        return callers.refused(code, "The security token included in the request is invalid.")
     return None
 
 
@@ -259,8 +259,9 @@ async def refuse_unread(request: EndpointRequest, response: Response, send: Send
     await response(request.scope, request.receive, send)
 
 
-def error_answer(call: Call, code: str, message: str, status: int) -> Response:
+def error_answer(call: Call, error: ServiceError | CallError) -> Response:
     """An error in the protocol of the service that was called."""
+    code, message, status = error.code, error.message, error.status
     if call.service not in _XML_SERVICES and code != "AccessDenied":
         body = json.dumps({"__type": code, "message": message})
         return Response(body, status, {**_headers(_JSON), "x-amzn-errortype": code})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs
 
-from hypercorn.events import Closed
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
@@ -44,18 +43,6 @@ class EndpointRequest(Request):
             return await self.receive()
         self._replayed = True
         return {"type": "http.request", "body": await self.body(), "more_body": False}
-
-
-async def hang_up(send: Send) -> None:
-    """End the connection of a request without an answer.
-
-    ASGI has no message for it: this reaches for the server's protocol, whose method `send` is bound to.
-    """
-    stream = getattr(send, "__self__", None)
-    if stream is None:
-        await break_off(send)
-    else:
-        await stream.send.__self__.send(Closed())
 
 
 async def discard(_message: Message) -> None:

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from hypercorn.events import Closed
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
@@ -19,11 +20,10 @@ from muster.local.cloud_state import OBSERVER_HEADER
 from muster.local.counted_calls import Call
 from muster.local.ministack import callers
 from muster.local.ministack.host import Account, bucket_home, object_size
-from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
 from muster.local.sagemaker.service_errors import ServiceError
 from muster.local.service.gateway import Gateway, error_answer, refuse_unread
-from muster.local.service.http_request import EndpointRequest, hang_up
+from muster.local.service.http_request import EndpointRequest, break_off
 from muster.local.service.recognition import object_of, recognise, signed_region
 from muster.options.places.local import place_prices
 from muster.options.places.local.atlas import Atlas, Place
@@ -71,14 +71,14 @@ class PlacePort:
         if call.service not in _GLOBAL and not watches:
             if fault := self.links.cut(pair, call=True):
                 await asyncio.sleep(fault.silent_seconds)
-                await hang_up(send)
+                await _hang_up(send)
                 return
             if latency := self.links.latency(pair):
                 await asyncio.sleep(latency)
         try:
             await self._check(request, call, account)
         except ServiceError as error:
-            answer = error_answer(call, error.code, error.message, error.status)
+            answer = error_answer(call, error)
             if (home := bucket_home(object_of(request)[0])) is not None and call.service == "s3":
                 answer.headers[_REGION_HEADER] = home.region
             await refuse_unread(request, answer, send)
@@ -113,7 +113,7 @@ class PlacePort:
             home = bucket_home(object_of(request)[0])
             if home is not None and home.region != self.place.account.region:
                 # SageMaker reads and writes buckets of the job's own region only.
-                raise service_errors.other_endpoint()
+                raise _other_endpoint()
 
     async def _transfer(self, request: EndpointRequest, call: Call, gateway: Gateway, send: Send) -> None:
         """Serve a call of S3, whose bodies go over the link to the bucket's place."""
@@ -145,6 +145,27 @@ class PlacePort:
             await send(message)
 
         return copied
+
+
+def _other_endpoint() -> ServiceError:
+    """S3's answer to a request for a bucket of another region."""
+    message = (
+        "The bucket you are attempting to access must be addressed using the specified endpoint. Please send all "
+        "future requests to this endpoint."
+    )
+    return ServiceError("PermanentRedirect", message, 301)
+
+
+async def _hang_up(send: Send) -> None:
+    """End the connection of a request without an answer.
+
+    ASGI has no message for it: this reaches for the server's protocol, whose method `send` is bound to.
+    """
+    stream = getattr(send, "__self__", None)
+    if stream is None:
+        await break_off(send)
+    else:
+        await stream.send.__self__.send(Closed())
 
 
 async def _live(receive: Receive, send: Send) -> None:
