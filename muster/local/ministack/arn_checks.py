@@ -10,7 +10,7 @@ from typing import Any
 from ministack.core import iam_evaluator, responses
 from ministack.services import eventbridge, scheduler, sts
 
-from muster.local.ministack.host import Account, Response, refusal
+from muster.local.ministack.host import Account, Response, listed, refusal
 
 
 def install(account: Account) -> None:
@@ -83,8 +83,6 @@ def _checked_policy(validate: Callable[[object], str | None], account: Account) 
 
 
 def _resources(document: Any) -> Iterator[str]:
-    statements = document["Statement"]
-    for statement in [statements] if isinstance(statements, dict) else statements:
+    for statement in listed(document["Statement"]):
         for name in ("Resource", "NotResource"):
-            values = statement.get(name, [])
-            yield from (str(value) for value in (values if isinstance(values, list) else [values]))
+            yield from map(str, listed(statement.get(name, [])))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ministack.core import responses
 from ministack.services import cloudwatch_logs, eventbridge, s3
@@ -52,6 +52,11 @@ class Account:
     def arn(self, service: str, resource: str) -> str:
         """The ARN of a resource in this account and region."""
         return f"arn:{self.partition}:{service}:{self.region}:{self.account_id}:{resource}"
+
+
+def listed(found: Any) -> list[Any]:
+    """What a policy has as one value or as a list of them: statements, resources, principals, values."""
+    return found if isinstance(found, list) else [found]
 
 
 def bucket_home(bucket: str) -> Account | None:

@@ -17,6 +17,8 @@ from typing import Any
 from ministack.core import iam_evaluator
 from ministack.core.iam_evaluator import EvalContext, ParsedStatement
 
+from muster.local.ministack.host import listed
+
 _VERSION = "2012-10-17"
 # A variable's first character in the texts of a document that has variables.
 _MARK = "\ue002"
@@ -121,10 +123,7 @@ def _resolving_conditions(met: Callable[[Any, EvalContext], bool]) -> Callable[[
 
 def _values(operator: str, keys: Mapping[str, Any], context: EvalContext) -> dict[str, list[str]]:
     replaced = _patterns if "like" in operator.lower() or "arn" in operator.lower() else _texts
-    return {
-        key: replaced([str(value) for value in (expected if isinstance(expected, list) else [expected])], context)
-        for key, expected in keys.items()
-    }
+    return {key: replaced(map(str, listed(expected)), context) for key, expected in keys.items()}
 
 
 def _patterns(texts: Iterable[str], context: EvalContext) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ministack.core import iam_evaluator
 from ministack.services import iam, sts
 
-from muster.local.ministack.host import Account
+from muster.local.ministack.host import Account, listed
 
 SESSION_SECONDS = 24 * 3600.0
 """How long a session of the platform lasts."""
@@ -55,10 +55,9 @@ def role_admits(account: Account, grant: RoleGrant, service: str, source_arn: st
         service_context={"aws:sourceaccount": account.account_id, "aws:sourcearn": source_arn},
     )
     # MiniStack asks a trust policy about the caller alone, which a service is not: its statements are chosen here.
-    statements = policy.get("Statement", [])
     named = [
         {**one, "Principal": "*"}
-        for one in ([statements] if isinstance(statements, dict) else statements)
+        for one in listed(policy.get("Statement", []))
         if iam_evaluator._service_principal_matches(one.get("Principal"), service)
     ]
     needed = ("sts:AssumeRole", "sts:TagSession") if session_tags else ("sts:AssumeRole",)

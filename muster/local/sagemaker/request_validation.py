@@ -6,7 +6,7 @@ botocore's client checks types and minimum lengths only; the service checks the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from functools import cache
 
 import botocore.session
@@ -88,7 +88,7 @@ def _list(shape: ListShape, value: object, path: str) -> Iterator[str]:
     if not isinstance(value, list):
         yield constraint(value, path, "Member must be a list")
         return
-    yield from _length(shape, value, path)
+    yield from (constraint(value, path, rule) for rule in _broken_bounds(shape, len(value), "length"))
     for index, member in enumerate(value, start=1):
         yield from _walk(shape.member, member, f"{path}.{index}.member")
 
@@ -97,7 +97,7 @@ def _map(shape: MapShape, value: object, path: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield constraint(value, path, "Member must be a map")
         return
-    yield from _length(shape, value, path)
+    yield from (constraint(value, path, rule) for rule in _broken_bounds(shape, len(value), "length"))
     for key, member in value.items():
         for rule in _broken_rules(shape.key, key):
             yield constraint(key, path, f"Map keys must satisfy constraint: [{rule}]")
@@ -120,29 +120,24 @@ def _scalar(shape: Shape, value: object, path: str) -> Iterator[str]:
         if not isinstance(value, int) or isinstance(value, bool) or abs(value) >> _INTEGERS[kind]:
             yield constraint(value, path, f"Member must be of type {kind}")
             return
-        if value < shape.metadata.get("min", value):
-            yield constraint(value, path, f"Member must have value greater than or equal to {shape.metadata['min']}")
-        if value > shape.metadata.get("max", value):
-            yield constraint(value, path, f"Member must have value less than or equal to {shape.metadata['max']}")
+        yield from (constraint(value, path, rule) for rule in _broken_bounds(shape, value, "value"))
     elif kind == "boolean" and not isinstance(value, bool):
         yield constraint(value, path, "Member must be a boolean")
     elif kind in {"timestamp", "float", "double"} and (isinstance(value, bool) or not isinstance(value, int | float)):
         yield constraint(value, path, "Member must be a number")
 
 
-def _length(shape: Shape, value: Sized, path: str) -> Iterator[str]:
-    if len(value) < shape.metadata.get("min", 0):
-        yield constraint(value, path, f"Member must have length greater than or equal to {shape.metadata['min']}")
-    if len(value) > shape.metadata.get("max", len(value)):
-        yield constraint(value, path, f"Member must have length less than or equal to {shape.metadata['max']}")
+def _broken_bounds(shape: Shape, found: int, what: str) -> Iterator[str]:
+    """The rules of a shape's least and greatest `what`, value or length, that the one that was found breaks."""
+    if found < shape.metadata.get("min", found):
+        yield f"Member must have {what} greater than or equal to {shape.metadata['min']}"
+    if found > shape.metadata.get("max", found):
+        yield f"Member must have {what} less than or equal to {shape.metadata['max']}"
 
 
 def _broken_rules(shape: Shape, value: str) -> Iterator[str]:
     metadata = shape.metadata
-    if len(value) > metadata.get("max", len(value)):
-        yield f"Member must have length less than or equal to {metadata['max']}"
-    if len(value) < metadata.get("min", 0):
-        yield f"Member must have length greater than or equal to {metadata['min']}"
+    yield from _broken_bounds(shape, len(value), "length")
     if (pattern := metadata.get("pattern")) and not _compiled(pattern).fullmatch(value):
         yield f"Member must satisfy regular expression pattern: {pattern}"
     if (enum := metadata.get("enum")) and value not in enum:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 class ServiceError(Exception):
@@ -96,3 +97,7 @@ class Caller:
     authorise: Authorise
     session_tags: Mapping[str, str]
     """Those of the caller's session."""
+
+
+Operation = Callable[[Any, Caller], Mapping[str, object]]
+"""Answers a request of a caller with a document; raises ServiceError if it does not."""

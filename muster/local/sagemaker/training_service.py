@@ -23,7 +23,7 @@ from muster.local.sagemaker.job_storage import JobStorage
 from muster.local.sagemaker.job_tree import JobTree, instance_type
 from muster.local.sagemaker.log_shipping import LogSink
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION, RoleClients
-from muster.local.sagemaker.service_errors import Caller
+from muster.local.sagemaker.service_errors import Caller, Operation
 from muster.local.sagemaker.training_job import Change, Job
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ _CONTAINER_SESSION = "SageMaker"
 _DEFAULT_PAGE = 10  # ListTrainingJobs: MaxResults
 
 Document = Mapping[str, object]
-Operation = Callable[[Any, Caller], Document]
 
 
 @dataclass(frozen=True)

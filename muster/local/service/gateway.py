@@ -25,8 +25,8 @@ from muster.local.ministack import callers
 from muster.local.ministack.host import Account, bucket_home
 from muster.local.sagemaker import service_errors
 from muster.local.sagemaker.role_clients import PLATFORM_SESSION
-from muster.local.sagemaker.service_errors import Caller, ServiceError
-from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, Operation, TrainingService
+from muster.local.sagemaker.service_errors import Caller, Operation, ServiceError
+from muster.local.sagemaker.training_service import SERVICE_PRINCIPAL, TrainingService
 from muster.local.service import emulated_quotas, request_checks
 from muster.local.service.admin_api import AdminApi, Books
 from muster.local.service.http_request import EndpointRequest, break_off, discard

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from muster.local.cloud_settings import Settings
     from muster.local.counted_calls import CallLog
     from muster.local.processes.process_pool import ProcessPool
-    from muster.local.sagemaker.training_service import Operation
+    from muster.local.sagemaker.service_errors import Operation
     from muster.local.service.fault_book import FaultBook
 
 

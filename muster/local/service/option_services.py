@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from muster.local.counted_calls import Call, CallLog
     from muster.local.ministack.host import Account, Host
     from muster.local.processes.process_pool import ProcessPool
-    from muster.local.sagemaker.training_service import Operation
+    from muster.local.sagemaker.service_errors import Operation
     from muster.local.service.fault_book import FaultBook
     from muster.local.service.http_request import EndpointRequest
 

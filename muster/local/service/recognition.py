@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -86,25 +87,18 @@ def _bucket_prefix(request: EndpointRequest) -> str:
 @dataclass(frozen=True)
 class _Route:
     operation: str
-    method: str
     pattern: re.Pattern[str]
     literals: frozenset[tuple[str, str]]
 
 
 @cache
-def _routes(service: str, method: str) -> tuple[_Route, ...]:
-    """The REST routes of a service for a method of HTTP."""
-    return tuple(route for route in _all_routes(service) if route.method == method)
-
-
-@cache
-def _all_routes(service: str) -> tuple[_Route, ...]:
-    """The REST routes of a service, from botocore's model of it."""
+def _routes(service: str) -> Mapping[str, Sequence[_Route]]:
+    """The REST routes of a service by their methods of HTTP, from botocore's model of it."""
+    routes: defaultdict[str, list[_Route]] = defaultdict(list)
     try:
         model = service_model(service)
     except UnknownServiceError:
-        return ()
-    routes = []
+        return routes
     for operation in model.operation_names:
         http = model.operation_model(operation).http
         path, _, query = http["requestUri"].partition("?")
@@ -112,8 +106,8 @@ def _all_routes(service: str) -> tuple[_Route, ...]:
         literals = frozenset(
             (key, value) for key, _, value in (part.partition("=") for part in query.split("&")) if key
         )
-        routes.append(_Route(operation, http["method"], re.compile(pattern + "/?"), literals))
-    return tuple(routes)
+        routes[http["method"]].append(_Route(operation, re.compile(pattern + "/?"), literals))
+    return routes
 
 
 def _rest_operation(service: str, request: EndpointRequest) -> str:
@@ -123,7 +117,7 @@ def _rest_operation(service: str, request: EndpointRequest) -> str:
         return special
     candidates = [
         route
-        for route in _routes(service, request.method)
+        for route in _routes(service).get(request.method, ())
         # Most of a service's routes need a parameter that the request does not have: that is seen sooner than a path.
         if all(key in query and (not value or value in query[key]) for key, value in route.literals)
         and route.pattern.fullmatch(path)

@@ -12,8 +12,7 @@ from muster.client.aws.deployed_stack import outputs_of
 from muster.client.aws.error_translation import error_code
 from muster.client.client_errors import ClientError
 from muster.contract.aws.partitions import Locality
-from muster.options.places.client.place_session import PlaceSession
-from muster.options.places.contract.local_places import local_places
+from muster.options.places.client.place_session import PlaceSession, local_places
 from muster.options.places.contract.outposts import PARTITION, DeployedPlaces, Outpost, home_arn, outpost_stack
 from muster.options.verify.client.check_outcomes import Check, judged
 from muster.options.verify.client.verified_stack import Account, FreeChecks, OfferedChecks, UncheckedError

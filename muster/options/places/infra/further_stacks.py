@@ -17,8 +17,7 @@ from muster.infra.deploy.deployment import Assembly
 from muster.infra.deploy.destruction import Destruction
 from muster.infra.deploy.further_stacks import FurtherOffer, Home
 from muster.infra.settings.stack_settings import OTHER_PARTITIONS, PlaceTable, StackSettings
-from muster.options.places.client.place_session import PlaceSession
-from muster.options.places.contract.local_places import local_places
+from muster.options.places.client.place_session import PlaceSession, local_places
 from muster.options.places.contract.outposts import HOME_BUCKET, Outpost, Place, home_arn, outpost, outpost_stack
 
 _VALUABLE = ("output/", "checkpoints/")

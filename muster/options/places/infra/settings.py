@@ -9,7 +9,7 @@ from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.places import HOME
 from muster.infra.settings.settings_file import SettingsOffer
 from muster.infra.settings.stack_settings import OTHER_PARTITIONS, StackSettings
-from muster.options.places.contract.local_places import local_places
+from muster.options.places.client.place_session import local_places
 
 if TYPE_CHECKING:
     from muster.infra.deploy.account import Account

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.local.sagemaker.training_service import OfferedOperations, Operation
+from muster.local.sagemaker.service_errors import Operation
+from muster.local.sagemaker.training_service import OfferedOperations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

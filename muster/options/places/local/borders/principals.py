@@ -16,7 +16,7 @@ from typing import Any
 from ministack.services import eventbridge, iam, s3
 from ministack.services.cloudformation import provisioners
 
-from muster.local.ministack.host import Response
+from muster.local.ministack.host import Response, listed
 
 _ACCOUNT = re.compile(r"(?:arn:[^:]+:iam::)?(\d{12})(?::root)?")
 _ENTITY = re.compile(r"arn:[^:]+:iam::(\d{12}):(role|user)/(?:[^*?]*/)?([^/*?]+)")
@@ -53,12 +53,11 @@ def first_invalid(accounts: Collection[str], document: object) -> str | None:
 
 def _named(document: object) -> Iterator[str]:
     loaded = _loaded(document)
-    statements = loaded.get("Statement", []) if isinstance(loaded, dict) else []
-    for statement in [statements] if isinstance(statements, dict) else statements:
+    for statement in listed(loaded.get("Statement", [])) if isinstance(loaded, dict) else []:
         for element in ("Principal", "NotPrincipal"):
             principal = statement.get(element, {})
             names: Any = principal.get("AWS", []) if isinstance(principal, dict) else principal
-            yield from ([names] if isinstance(names, str) else names)
+            yield from listed(names)
 
 
 def _loaded(document: Any) -> Any:
@@ -146,10 +145,8 @@ def _renamed(policy: Any, arn: str, unique_id: str) -> Any:
     if arn not in _named(policy):
         return policy
     document = copy.deepcopy(_loaded(policy))
-    statements = document["Statement"]
-    for statement in [statements] if isinstance(statements, dict) else statements:
+    for statement in listed(document["Statement"]):
         principal = statement.get("Principal")
         if isinstance(principal, dict) and "AWS" in principal:
-            names = principal["AWS"] if isinstance(principal["AWS"], list) else [principal["AWS"]]
-            principal["AWS"] = [unique_id if name == arn else name for name in names]
+            principal["AWS"] = [unique_id if name == arn else name for name in listed(principal["AWS"])]
     return json.dumps(document) if isinstance(policy, str | bytes) else document
