@@ -102,7 +102,8 @@ class JobStorage:
             if source.stat().st_size < _TRANSFER.multipart_threshold:
                 self._client.put_object(Bucket=bucket, Key=key, Body=source.read_bytes())
             else:
-                self._client.upload_file(str(source), bucket, key, Config=_TRANSFER)
+                with source.open("rb") as stream:  # of a path, boto3 gives a refusal another type
+                    self._client.upload_fileobj(stream, bucket, key, Config=_TRANSFER)
         except (ClientError, BotoCoreError) as error:
             message = f"Please ensure that the role {self._role_arn} may write to {uri}. Error message from S3: {error}"
             raise UploadError(message) from error

@@ -7,10 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import boto3
 import pytest
+from moto import mock_aws
 
 from muster.local.sagemaker.job_hosts import Host, hosts_of, name_variables
-from muster.local.sagemaker.job_storage import DownloadError, UploadError, _inside, _relative, check_names_differ
+from muster.local.sagemaker.job_storage import (
+    DownloadError,
+    JobStorage,
+    UploadError,
+    _inside,
+    _relative,
+    check_names_differ,
+)
 from muster.local.sagemaker.job_tree import JobTree
 from muster.local.sagemaker.local_image import command, environment, is_local, working_directory
 from tests.support.local_samples import REQUEST
@@ -37,6 +46,17 @@ def test_no_name_leads_out_of_a_channel_or_of_opt_ml(tmp_path: Path) -> None:
     assert tree.local("/opt/ml/checkpoints/deep") == tree.root / "checkpoints" / "deep"
     for path in ("/tmp/checkpoints", "/opt/mlx", "/opt/ml/../../etc", "relative"):  # noqa: S108
         assert tree.local(path) is None, path
+
+
+def test_what_s3_refuses_is_told_in_sagemakers_words_whatever_its_size(tmp_path: Path) -> None:
+    file = tmp_path / "model"
+    with mock_aws():
+        storage = JobStorage(boto3.client("s3", "us-east-1"), "arn:aws:iam::123456789012:role/jobs")
+        for size in (1, 9 * 1024**2):
+            with file.open("wb") as stream:
+                stream.truncate(size)
+            with pytest.raises(UploadError, match=r"role/jobs may write to s3://nowhere/model.*NoSuchBucket"):
+                storage.upload(file, "s3://nowhere/model")
 
 
 def test_there_is_one_image() -> None:
