@@ -38,9 +38,7 @@ _RESOURCES_SHOWN = 20
 class TargetOptions(StackOptions):
     """The stack that a command deploys or deletes, and where it is."""
 
-    target: Annotated[
-        Platform, typer.Option("--target", help="AWS, or the embedded cloud, which is deployed to without asking.")
-    ] = Platform.AWS
+    target: Annotated[Platform, typer.Option("--target", help="Where the stack is.")] = Platform.AWS
 
     def environment(self) -> dict[str, str]:
         """This process's environment with the profile and the region of the options, for the CDK.
@@ -62,7 +60,9 @@ def deploy(
     ] = None,
     *,
     diff: Annotated[bool, typer.Option("--diff", help="Show what would change, and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Deploy without asking.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Deploy without asking, as it does to the embedded cloud.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Deploy the stack as a settings file says. What the file leaves out has its default."""

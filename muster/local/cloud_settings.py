@@ -33,7 +33,7 @@ class Settings(BaseModel):
         default=0.1, ge=0, description="Seconds of each of a job's phases Starting, Interrupted and Restarting."
     )
     stop_grace_seconds: float = Field(
-        default=10.0, gt=0, description="Seconds from SIGTERM to SIGKILL (SageMaker: 120)."
+        default=10.0, ge=0.1, description="Seconds from SIGTERM to SIGKILL (SageMaker: 120)."
     )
     checkpoint_sync_seconds: float = Field(default=1.0, gt=0)
     """Between two scans of the checkpoint directory."""

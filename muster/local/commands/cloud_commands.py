@@ -173,8 +173,9 @@ def _read(
         return model.model_validate({**{field: values[name] for field, name in options.items()}, **further})
     except ValidationError as error:
         problem = error.errors()[0]
-        place = str(problem["loc"][0])
-        raise typer.BadParameter(f"{options.get(place, place)}: {problem['msg']}") from error  # noqa: EM102
+        names = [options[field] for field in map(str, problem["loc"][:1]) if field in options]
+        hint = [f"--{name.replace('_', '-')}" for name in names]
+        raise typer.BadParameter(problem["msg"].removeprefix("Value error, "), param_hint=hint or None) from error
 
 
 def _say_up(cloud: LocalCloud, how: str, *, as_json: bool) -> None:
