@@ -170,3 +170,6 @@ def test_a_near_miss_names_the_nearest_recipe() -> None:
         with pytest.raises(PlaceError) as caught:
             recipe_of_checkout(files, base)
         assert words in str(caught.value), base
+    files = {f"{ROOT}{name}.yaml": "x: 1\n" for name in ("z/llama", "llama")}
+    with pytest.raises(PlaceError, match="did you mean llama"):
+        recipe_of_checkout(files, "llam")

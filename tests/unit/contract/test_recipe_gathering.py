@@ -10,7 +10,7 @@ from muster.contract.errors import SpecError
 from muster.contract.run.model_lookup import find_model
 from muster.contract.training.model_source import ModelSource
 from muster.options.recipes.contract.gathering import gather
-from muster.options.recipes.contract.hub_collection import hub_model
+from muster.options.recipes.contract.hub_collection import RECIPES_MAX, hub_model
 from muster.options.recipes.contract.override_spec import SpecifiedValue
 from muster.options.recipes.contract.recipe_request import read_request
 from muster.options.recipes.contract.recipe_text import TEXT_MAX
@@ -184,6 +184,12 @@ def test_the_first_recipe_that_fits_is_chosen() -> None:
     ):
         found = gather(read_request({"hub": {"model": "llama", **request}}), _public(*_COLLECTION))
         assert found.name == chosen, request
+
+
+def test_no_more_recipes_of_a_hub_are_read_than_a_list_may_show() -> None:
+    reader = _public(*[{} for _ in range(RECIPES_MAX)], _item())
+    [problem] = _problems(_SFT, reader)
+    assert "with the technique SFT" in problem
 
 
 def test_when_none_fits_the_condition_that_left_nothing_is_named() -> None:

@@ -83,5 +83,7 @@ def _nearest(name: str, names: Sequence[str]) -> str | None:
     by_last = {posixpath.basename(one): one for one in reversed(names)}
     if last in by_last:
         return by_last[last]
-    near = difflib.get_close_matches(wanted, names, n=1) or difflib.get_close_matches(last, by_last, n=1)
-    return by_last.get(near[0], near[0]) if near else None
+    if near := difflib.get_close_matches(wanted, names, n=1):
+        return near[0]
+    near = difflib.get_close_matches(last, by_last, n=1)
+    return by_last[near[0]] if near else None

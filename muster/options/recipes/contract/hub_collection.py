@@ -21,6 +21,7 @@ from muster.options.recipes.contract.recipe_request import HubRecipe
 from muster.options.recipes.contract.text_places import CUSTOMER_ID, PlaceError, refuse
 
 DOCUMENT_MAX = 327_680  # DescribeHubContent: HubContentDocument
+RECIPES_MAX = 1_000
 _TEXT_MAX = 2_048
 _LISTED_MAX = 12  # recipes in an error
 _EVALUATION = "Evaluation"
@@ -96,7 +97,7 @@ def _read(content: HubContent) -> HubModel:
     if not isinstance(document, dict):
         refuse(f"{where} is not a JSON object", "import it again")
     found = document.get("RecipeCollection")
-    items = found if isinstance(found, list) else []
+    items = found[:RECIPES_MAX] if isinstance(found, list) else []
     weights = _text(document.get("TrainingArtifactUri"))
     return HubModel(
         content.hub,

@@ -77,15 +77,20 @@ def same(one: JsonValue, other: JsonValue) -> bool:
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-def parse_override_spec(text: str, recipe: str, problems: Problems) -> dict[str, SpecifiedValue]:
-    """The parameters in the JSON of an override specification, by name. `recipe` chooses among conditional limits."""
+def parse_override_spec(
+    text: str, recipe: str, problems: Problems, *, is_own: bool = True
+) -> dict[str, SpecifiedValue]:
+    """The parameters in the JSON of an override specification, by name. `recipe` chooses among conditional limits.
+
+    The last of two values with one name counts where the user cannot correct it: it is not their own, but a hub's.
+    """
     name = "recipe.override_spec"
     size = len(text.encode(errors="surrogatepass"))
     if size > TEXT_MAX:
         problems.state(name, f"{size:,} bytes", f"allowed: at most {TEXT_MAX:,}")
         return {}
     try:
-        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        found = json.loads(text, object_pairs_hook=_unique if is_own else None, parse_constant=_refuse_constant)
     except RecursionError:
         problems.state(name, "too many levels of nesting", "flatten it")
         return {}

@@ -39,6 +39,8 @@ from muster.options.recipes.contract.resolved_recipe import (
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NUMBER_END = 10**400  # Python writes and reads whole numbers of at most 4,300 digits
+# Bytes of YAML: of a value with its indentation, colon, quotes and line, and of a character, which may be an escape.
+_NODE_MOST, _CHARACTER_MOST = 2 * DEPTH_MAX + 32, 12
 _RESULTS = "base_results_dir"
 """A setting of the public recipes' launcher, to which most of them refer: the folder of results and checkpoints.
 
@@ -96,8 +98,9 @@ def read_recipe(sources: RecipeSources) -> ReadRecipe:
         RecipeError: with every problem at once, such as the line of a text where it is not YAML.
     """
     problems, spec = Problems(), sources.override_spec
-    parameters = {} if spec is None else parse_override_spec(spec.text, sources.name, problems)
-    for name in INFRASTRUCTURE_KEYS if sources.hub_model is not None else ():
+    of_hub = sources.hub_model is not None
+    parameters = {} if spec is None else parse_override_spec(spec.text, sources.name, problems, is_own=not of_hub)
+    for name in INFRASTRUCTURE_KEYS if of_hub else ():
         parameters.setdefault(name, SpecifiedValue(name=name, type="string", default=""))
     texts = ((sources.base, Origin.BASE), (sources.recipe, Origin.FILE))
     read = [_read(text, origin, problems) for text, origin in texts if text is not None]
@@ -163,7 +166,8 @@ class _ResolvingRecipe:
         faulty = {fault.path for fault in found.faults}
         origins = self._checked(document, merged, faulty)
         known = {path for path, _ in everything_in(document)}
-        if not self._problems.found and len(recipe_yaml(document).encode()) > TEXT_MAX - len(LITERAL):
+        is_long = len(known) * _NODE_MOST + len(repr(document)) * _CHARACTER_MOST > TEXT_MAX
+        if is_long and not self._problems.found and len(recipe_yaml(document).encode()) > TEXT_MAX - len(LITERAL):
             # It could not be read again.
             self._problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
         self._validate(document, merged, faulty)

@@ -24,6 +24,12 @@ def test_what_the_hub_describes_is_read_and_other_fields_are_left_out() -> None:
     assert list(found) == ["rate", "size", "plain"]
 
 
+def test_a_name_that_a_hub_has_twice_has_its_last_value() -> None:
+    problems = Problems()
+    found = parse_override_spec('{"a": {"default": 1, "default": 2}, "a": 3}', "r", problems, is_own=False)
+    assert (found["a"].default, problems.found) == (3, [])
+
+
 def test_limits_may_depend_on_the_recipe() -> None:
     conditions: list[tuple[JsonValue, tuple[int, ...]]] = [
         ({"enum": {"Name": {"own": [4], "default": [1]}}}, (4,)),

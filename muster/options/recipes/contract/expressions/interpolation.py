@@ -16,7 +16,7 @@ from typing import NoReturn, cast
 from pydantic import JsonValue
 
 from muster.contract.spec.private_values import kind_of
-from muster.options.recipes.contract.document_values import copied, everything_in, value_at
+from muster.options.recipes.contract.document_values import copied, value_at
 from muster.options.recipes.contract.recipe_problems import Problems
 from muster.options.recipes.contract.recipe_text import DEPTH_MAX, NODES_MAX, TEXT_MAX
 from muster.options.recipes.contract.resolved_recipe import Path
@@ -150,11 +150,18 @@ class _Interpolation:
         self._around: list[int] = []  # mappings and lists that are being copied
         self._problems = Problems()  # of which the first get the nearest name
         self._nodes = self._characters = self._evaluated = self._grammar = 0
-        for path, value in everything_in(document):
-            if isinstance(value, dict | list):
-                self._places[id(value)] = path
-            elif type(value) is str and "${" in value:
-                self._live.add(path)
+        self._places[id(document)] = ()
+        pending: list[_Holder] = [document]
+        while pending:
+            holder = pending.pop()
+            above = self._places[id(holder)]
+            for key, item in holder.items() if isinstance(holder, dict) else enumerate(holder):
+                # A path for each scalar would be most of the work: recipes are interpolated many times.
+                if isinstance(item, dict | list):
+                    self._places[id(item)] = (*above, key)
+                    pending.append(item)
+                elif type(item) is str and "${" in item:
+                    self._live.add((*above, key))
 
     def copy(self, value: _Holder) -> JsonValue:
         """The copy of a mapping or list in which every interpolation is replaced."""
