@@ -19,11 +19,14 @@ def test_a_node_that_two_faults_strike_is_replaced_once() -> None:
     nodes = Nodes(ClusterSettings(node_seconds=0.05, replace_seconds=0.05), events, lambda _: None, lambda: None)
     nodes.join(2)
     first, second = nodes.all()
+    others = set(threading.enumerate())
     nodes.lose(first)
     nodes.lose(first)
     nodes.fail_health_check(second, reboot=False)
     nodes.lose(second)
-    wait_until("what follows", lambda: not any(isinstance(one, threading.Timer) for one in threading.enumerate()))
+    wait_until(
+        "what follows", lambda: not {one for one in threading.enumerate() if isinstance(one, threading.Timer)} - others
+    )
     assert len(nodes.all()) == 2
     assert not nodes.all().keys() & {first, second}
     assert sum("Termination" in detail for detail in sent) == 2

@@ -1,6 +1,5 @@
 """Tokens of IAM principals: what a cluster takes, and what it refuses."""
 
-import base64
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,15 +12,14 @@ from botocore.auth import SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from muster.contract.aws.partitions import dns_suffix
 from muster.local.ministack.host import Account
 from muster.local.ministack.role_sessions import RoleGrant, role_session
 from muster.options.hyperpod.local.eks.embedded_clusters import principal_of
+from tests.support.hyperpod.eks_tokens import QUERY, encoded, signed_with
 from tests.support.source_patch import ROOT
 
 ACCOUNT = Account("123456789012", "us-east-1")
 GRANT = RoleGrant(f"arn:aws:iam::{ACCOUNT.account_id}:role/team/launcher")
-QUERY = "Action=GetCallerIdentity&Version=2011-06-15"
 Sign = Callable[..., str]
 
 
@@ -54,10 +52,6 @@ def sign() -> Sign:
     return signed
 
 
-def encoded(url: str) -> str:
-    return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
-
-
 def test_a_session_is_known_by_its_token(sign: Sign) -> None:
     principal = principal_of(sign(), "eks")
     assert principal == f"arn:aws:sts::{ACCOUNT.account_id}:assumed-role/launcher/function"
@@ -75,7 +69,7 @@ read_for_region("cn-north-1")
 from muster.local.ministack.host import Account
 from muster.local.ministack.role_sessions import RoleGrant, role_session
 from muster.options.hyperpod.local.eks.embedded_clusters import principal_of
-from tests.unit.local.kubernetes.test_eks_tokens import signed_with
+from tests.support.hyperpod.eks_tokens import signed_with
 account = Account("{ACCOUNT.account_id}", "cn-north-1")
 keys = role_session(account, RoleGrant("arn:aws-cn:iam::{ACCOUNT.account_id}:role/launcher"), "function")
 token = signed_with(keys.access_key_id, keys.secret_access_key, keys.session_token, region="cn-north-1")
@@ -136,14 +130,6 @@ def test_a_text_is_no_token(sign: Sign) -> None:
 def is_refused(token: str) -> bool:
     """Whether it is no one's."""
     return principal_of(token, "eks") is None
-
-
-def signed_with(*keys: str, region: str = "us-east-1") -> str:
-    """A token of these keys."""
-    host = f"sts.{region}.{dns_suffix(region)}"
-    request = AWSRequest("GET", f"https://{host}/?{QUERY}", headers={"x-k8s-aws-id": "eks"})
-    SigV4QueryAuth(Credentials(*keys), "sts", region, 60).add_auth(request)
-    return encoded(str(request.url))
 
 
 def test_a_key_that_does_not_exist_and_a_session_that_has_ended_make_no_token() -> None:
