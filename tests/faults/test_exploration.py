@@ -10,13 +10,13 @@ from tests.exploration.draws import run_seed
 from tests.exploration.simulated import simulated
 from tests.support.source_patch import ROOT
 
-# Those that a few dozen schedules find; `python -m tests.exploration defects` puts all of them back.
-SAMPLED = (
-    "a lost commit race is not noticed",
-    "no member takes over a late shard",
-    "the mean adds this process's contribution first",
-    "a header damaged in transit excludes its sender",
-)
+# With the schedule that found them last; `python -m tests.exploration defects` puts all of them back.
+SAMPLED = {
+    "a lost commit race is not noticed": 7,
+    "no member takes over a late shard": 33,
+    "the mean adds this process's contribution first": 4,
+    "a header damaged in transit excludes its sender": 4,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,8 @@ def test_a_seed_is_the_same_schedule_every_time() -> None:
 
 
 def test_defects_that_are_put_back_are_found() -> None:
-    assert [name for name in SAMPLED if find(DEFECTS[name], range(100)) is None] == []
+    found = {name: find(DEFECTS[name], (seed, *range(100))) for name, seed in SAMPLED.items()}
+    assert [name for name, schedule in found.items() if schedule is None] == []
 
 
 def test_every_defect_still_fits_the_code() -> None:

@@ -11,7 +11,7 @@ from tests.mutants.trial import Verdict, try_one
 from tests.support.source_patch import ROOT, Patch, copied_tree
 
 SAMPLE = 4
-SECONDS_MAX = 30.0
+SECONDS_MAX = 15.0
 """A test that takes longer with its mutant fails by that, too."""
 QUICK = [mutant for mutant in mutants() if mutant.test.startswith("tests/unit/")]
 
