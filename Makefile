@@ -36,7 +36,7 @@ ZIG := build/zig/.ready
 # The tests check the bundle for AWS, too: its packages are downloaded before they start.
 AWS_BUNDLE := build/.ready-aws-bundle
 BUNDLE_SOURCES := infra/deploy/bundle.py infra/deploy/function_dependencies.py
-# Three workers, each with an embedded cloud and a stack of its own, keep two cores busy, beside the session with PyTorch.
+# Four workers, each with an embedded cloud and a stack of its own, keep two cores busy, beside the session with PyTorch.
 WORKERS ?= 4
 
 # Bytecode is written whatever the shell says: without it each synthesis compiles the CDK for 3 s, and each process of a

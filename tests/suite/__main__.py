@@ -26,7 +26,7 @@ _BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if everything passed."""
     parser = argparse.ArgumentParser(prog="python -m tests.suite", description=__doc__)
-    parser.add_argument("--workers", type=int, default=3, help="processes of the longest session (3)")
+    parser.add_argument("--workers", type=int, default=4, help="processes of the longest session (4)")
     known = {group.name: group for group in groups()}
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("merge")
