@@ -62,15 +62,9 @@ Muster = Callable[..., Answer]
 
 
 def test_a_wrong_option_of_the_embedded_cloud_is_told_before_it_starts(muster: Muster, tmp_path: Path) -> None:
-    wrong = {
-        "--stop-grace-seconds 0": "--stop-grace-seconds",
-        "--account 12": "--account",
-        "--places --place a": "'a' is no place",
-        "--places --place home=eu-west-1": "home is the name of the cloud's own account",
-    }
-    for arguments, words in wrong.items():
-        answer = muster("local", "up", "--state", str(tmp_path), *arguments.split())
-        assert (answer.code, words in " ".join(answer.error.split())) == (2, True), answer
+    for option, value in {"--stop-grace-seconds": "0", "--account": "12"}.items():
+        answer = muster("local", "up", "--state", str(tmp_path), option, value)
+        assert (answer.code, f"Invalid value for '{option}'" in answer.error) == (2, True), answer
     assert not list(tmp_path.iterdir())
 
 

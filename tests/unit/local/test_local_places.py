@@ -1,8 +1,12 @@
 """The places of an embedded cloud as its settings name them."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
+from muster.client.cli.program import app
 from muster.local import Settings
 from muster.local.faults import CapacityError, DarkRegion, LostNode
 from muster.local.service.fault_book import FaultBook
@@ -38,3 +42,11 @@ def test_a_fault_fires_in_its_place() -> None:
     assert oregon.take(DarkRegion, lambda _: True) is not None
     assert book.find(DarkRegion, lambda _: True) is None
     assert [report.fired for report in book.report()] == [1, 1, 0]
+
+
+def test_a_wrong_place_is_told_before_the_cloud_starts(tmp_path: Path) -> None:
+    for place, words in (("a", "'a' is no place"), ("home=eu-west-1", "home is the name of the cloud's own account")):
+        arguments = ["local", "up", "--state", str(tmp_path), "--places", "--place", place]
+        answer = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
+        assert (answer.exit_code, words in answer.output) == (2, True), answer.output
+    assert not list(tmp_path.iterdir())
