@@ -61,7 +61,7 @@ def deploy(
     *,
     diff: Annotated[bool, typer.Option("--diff", help="Show what would change, and change nothing.")] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Deploy without asking, as it does to the embedded cloud.")
+        bool, typer.Option("--yes", "-y", help="Deploy without asking, as is always done with --target local.")
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -121,7 +121,7 @@ def _job_fields(spec: SpecFields) -> Iterator[Problem]:
 
 
 def _of_jobs(field: str, remedy: str, allowed: str = _JOBS_ALONE) -> Problem:
-    """A field that only training jobs have, as a rule, and that is set for ranks on a cluster."""
+    """The problem of a field that is set for ranks on a cluster, whose jobs do not have it, or not in this way."""
     return StatedProblem(field, "set for ranks that run on a cluster", remedy, allowed)
 
 

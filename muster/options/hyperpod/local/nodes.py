@@ -37,14 +37,14 @@ class Nodes:
         with self._lock:
             return dict(sorted(self._nodes.items()))
 
-    def join(self, count: int, *, replace_others: bool = False) -> None:
+    def join(self, count: int, *, replacing: bool = False) -> None:
         """New instances join the cluster."""
         group, where = self._events.group, self._where("in")
         for _ in range(count):
             node = Node(new_instance_id(), self._settings.node_type, group, self._events.region)
             with self._lock:
                 self._nodes[node.name] = node
-            if replace_others:
+            if replacing:
                 words = f"Instance {node.instance} is starting as part of instance replacement {where}"
                 self._events.instance(node.instance, words)
             self._events.instance(node.instance, f"EC2 Instance {node.instance} successfully provisioned {where}")
@@ -104,7 +104,7 @@ class Nodes:
             self._repairing.discard(name)
         instance, where = instance_of(name), self._where("in")
         self._events.instance(instance, f"Termination of EC2 Instance {instance} is currently in progress {where}")
-        self.join(1, replace_others=True)
+        self.join(1, replacing=True)
 
     def _return(self, name: str) -> None:
         """It is back after a reboot."""

@@ -204,12 +204,12 @@ class _ResolvingRecipe:
             self._problems.state(field(path, origin), f"{{{{{name}}}}} has no value", f"{remedy}; {plain}")
 
     def _merged(self, filled: Filled, origin: Origin) -> Merged:
+        decided = _FIXED if self._sources.hub_model is not None else {}
         first: dict[object, list[Path]] = {}  # where a key is for the first time
-        for path, _ in everything_in(filled.document):
+        for path, _ in everything_in(filled.document) if self._parameters or decided else ():
             first.setdefault(path[-1] if path else None, [path])
         named = {name: first[name] for name in self._parameters if name in first} | filled.whole
         embedded = frozenset(filled.names - set(named))
-        decided = _FIXED if self._sources.hub_model is not None else {}
         fixed = {path: remedy for name, remedy in decided.items() for path in named.get(name, first.get(name, []))}
         return Merged(filled.document, origin, filled.origins, named, embedded, fixed)
 
