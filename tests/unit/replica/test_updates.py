@@ -12,7 +12,7 @@ import pytest
 from muster.contract.exits import ReplicaExit
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.round_values import CODEC_ERROR, RESIDUAL_SHARE, UPDATE_COSINE, UPDATE_METRICS, UPDATE_NORM
-from muster.contract.spec.watch_rules import Divergence, Rule, Watch
+from muster.contract.spec.watch_rules import Divergence, Rule, Slow, Watch
 from muster.options.watch.replica.round_rules import divergent
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
@@ -187,6 +187,11 @@ def test_an_update_diverges_if_it_did_in_each_of_the_last_rounds() -> None:
     assert divergent(rule, 0, [OwnUpdate(1, None, None), OwnUpdate(2, math.inf, None)], rounds_of(usual, usual)) is None
 
 
+def watch_of(rule: Divergence) -> Watch:
+    """The rule alone: how long the threads of one machine take says nothing of a replica."""
+    return Watch(divergence=rule, slow=Slow(then="ignore"))
+
+
 def turned(rank: int, round_: int) -> Floats:
     """In rounds 3 to 6 replica 3 goes where the others come from."""
     update = alike(rank, round_)
@@ -195,7 +200,7 @@ def turned(rank: int, round_: int) -> Floats:
 
 def test_a_replica_that_diverges_is_excluded_until_it_agrees_again(tmp_path: Path) -> None:
     rule = Divergence(rounds=2, then="exclude")
-    run = WatchedRun(tmp_path, replicas=4, min_participants=2, watch=Watch(divergence=rule))
+    run = WatchedRun(tmp_path, replicas=4, min_participants=2, watch=watch_of(rule))
     train(run, turned, rounds=lambda _: 10)
     excluded = {number: [one.rank for one in run.commit(number).excluded] for number in range(1, 11)}
     # Its cosine in round 4 is compared once the others have said theirs, which they do in round 5.
@@ -211,7 +216,7 @@ def test_a_replica_that_diverges_is_excluded_until_it_agrees_again(tmp_path: Pat
 def test_one_that_goes_the_other_way_is_found_among_few(
     tmp_path: Path, replicas: int, times: float, average: str
 ) -> None:
-    run = WatchedRun(tmp_path, replicas=replicas, min_participants=2, watch=Watch(divergence=Divergence(rounds=2)))
+    run = WatchedRun(tmp_path, replicas=replicas, min_participants=2, watch=watch_of(Divergence(rounds=2)))
 
     def given(rank: int, round_: int) -> Floats:
         # Rank 2 has the largest weight.
@@ -238,8 +243,7 @@ def test_what_the_others_say_of_themselves_makes_no_replica_diverge_alone_and_en
 
 @pytest.mark.parametrize("replicas", [3, 4, 6])
 def test_where_all_go_apart_none_diverges(tmp_path: Path, replicas: int) -> None:
-    rules = Watch(divergence=Divergence(rounds=2))
-    run = WatchedRun(tmp_path, replicas=replicas, min_participants=2, watch=rules)
+    run = WatchedRun(tmp_path, replicas=replicas, min_participants=2, watch=watch_of(Divergence(rounds=2)))
 
     def given(rank: int, _: int) -> Floats:
         # Each pair has a cosine of -1 / (replicas - 1).
