@@ -168,6 +168,9 @@ def with_places(rng: random.Random, plan: Plan) -> Plan:
     places = rng.choice([PLACES[:2], PLACES, PLACES[1:]])
     where = tuple(rng.choice(places) for _ in range(setting.replicas))
     setting = replace(setting, where=where, moves=rng.random() < 0.2, latency_seconds=rng.choice([0.0, 0.15]))
+    if setting.latency_seconds and setting.timeout_seconds < 30.0:
+        # Whoever comes back after forty reruns of each rank first reads their claims, one after another.
+        setting = replace(setting, timeout_seconds=30.0)
     if setting.poisoned and rng.random() < 0.5:
         near = tuple(f"{place}:{setting.poisoned[0]}" for place in places)
         setting = replace(setting, poisoned=near)
