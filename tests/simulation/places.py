@@ -56,14 +56,16 @@ class Places:
             world.faults.storms.append(Storm(f"sagemaker@{name}", operation, error, begin, end))
 
     def _check_called_back(self, name: str, end: float) -> None:
-        """Half an hour after a place has answered again, no job runs there whose replica has gone elsewhere."""
+        """Half an hour after a place has answered again, jobs there whose replicas have gone elsewhere are stopped."""
         world = self._world
         if any(storm.end > end for storm in world.faults.storms) or world.were_dead_letters or world.judge.is_injured:
             return
         for life in world.lives.jobs.values():
             execution = world.executions[life.run]
             newer = any(other.attempt > life.attempt for other in world.lives.living(life.run, life.rank))
-            if life.ended is None and life.place == name and newer and execution.ended is None and not life.came_late:
+            if life.ended is not None or life.place != name or self.training(life).status(life.name)[0] == "Stopping":
+                continue
+            if newer and execution.ended is None and not life.came_late:
                 world.violate("left behind", f"{life.name} still runs in {name}")
 
     def spec(self, run: str, replicas: int) -> dict[str, Any]:
