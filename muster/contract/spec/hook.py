@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from muster.contract.errors import Problem, StatedProblem
+from muster.contract.spec.algorithm_settings import SETTINGS, allowed_instead
 
 Hook = Literal["huggingface", "lightning"]
 
@@ -29,27 +30,6 @@ def own_loop_kwargs(trainer: str, kwargs: Mapping[str, JsonValue]) -> dict[str, 
     return {"trainer": trainer, "kwargs": dict(kwargs)}
 
 
-_SETTINGS: Mapping[str, type] = {
-    "sync_every": int,
-    "learning_rate": float,
-    "momentum": float,
-    "fragments": int,
-    "delay": int,
-    "alpha": float,
-    "eager": bool,
-    "codec": str,
-    "far_codec": str,
-    "decay_rounds": int,
-    "final_learning_rate": float,
-    "momentum_rounds": int,
-    "average": str,
-    "restart_rounds": int,
-    "feedback_decay": float,
-    "clip_norm": float,
-    "outlier_factor": float,
-}
-"""The fields of `muster.replica.algorithms.algorithm.Algorithm`; a test holds the two to each other."""
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _PYTHON = re.compile(r"(.*/)?python(3(\.[0-9]+)?)?")
 _ALLOWED = "[python, script.py, …] or [python, -m, package.module, …]"
 
@@ -93,16 +73,14 @@ def _setting_problems(kwargs: Mapping[str, JsonValue]) -> Iterator[Problem]:
         remedy = "write how many optimizer steps are between two exchanges, such as sync_every: 500"
         yield StatedProblem("kwargs.sync_every", "not set, and hook needs it", remedy)
     for name, value in kwargs.items():
-        kind = _SETTINGS.get(name)
         if name == "codec" and isinstance(value, Mapping):
             yield from _codec_problems(value)
-            continue
-        if kind is None:
-            near = difflib.get_close_matches(name, _SETTINGS, 1)
-            remedy = f"did you mean {near[0]}?" if near else f"use settings of the algorithm: {', '.join(_SETTINGS)}"
+        elif name not in SETTINGS:
+            near = difflib.get_close_matches(name, SETTINGS, 1)
+            remedy = f"did you mean {near[0]}?" if near else f"use settings of the algorithm: {', '.join(SETTINGS)}"
             yield StatedProblem(f"kwargs.{name}", "not a setting of the algorithm, which kwargs are with hook", remedy)
-        elif not (type(value) is kind or (kind is float and type(value) is int)):
-            yield Problem(f"kwargs.{name}", repr(value), "correct it", _WORDS[kind])
+        elif (allowed := allowed_instead(name, value)) is not None:
+            yield Problem(f"kwargs.{name}", repr(value), "correct it", allowed)
 
 
 def _codec_problems(codec: Mapping[str, JsonValue]) -> Iterator[Problem]:

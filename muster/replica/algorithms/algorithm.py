@@ -13,12 +13,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
 
 import numpy as np
 
+from muster.contract.spec.algorithm_settings import SETTINGS, allowed_instead
 from muster.replica.algorithms.outer_optimizer import RUN_ELEMENTS, Nesterov
 from muster.replica.codecs import codec_named
 from muster.replica.replica_errors import AlgorithmError
@@ -32,6 +34,24 @@ class Action(Enum):
     GIVE = auto()
     MERGE = auto()
     GIVE_AND_MERGE = auto()
+
+
+_RANGES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "sync_every": ("1 or more inner steps", lambda value: value >= 1),
+    "fragments": ("1 or more", lambda value: value >= 1),
+    "learning_rate": ("a number above 0", lambda value: 0 < value < np.inf),
+    "momentum": ("from 0 to below 1", lambda value: 0 <= value < 1),
+    "alpha": ("from 0 to below 1", lambda value: 0 <= value < 1),
+    "delay": ("0 or more inner steps", lambda value: value >= 0),
+    "decay_rounds": ("0 or more rounds", lambda value: value >= 0),
+    "final_learning_rate": ("a number from 0", lambda value: 0 <= value < np.inf),
+    "momentum_rounds": ("0 or more rounds", lambda value: value >= 0),
+    "restart_rounds": ("0 or more rounds", lambda value: value >= 0),
+    "feedback_decay": ("above 0 to 1", lambda value: 0 < value <= 1),
+    "average": ("mean, rda", lambda value: value in {"mean", "rda"}),
+    "clip_norm": ("a number from 0", lambda value: 0 <= value < np.inf),
+    "outlier_factor": ("0, or a number from 2", lambda value: value == 0 or 2 <= value < np.inf),
+}
 
 
 @dataclass(frozen=True)
@@ -110,27 +130,12 @@ class Algorithm:
             raise AlgorithmError("The algorithm's settings are invalid: " + "; ".join(problems) + ".")
 
     def _problems(self) -> list[str]:
-        checks = {
-            f"sync_every is {self.sync_every}; allowed: 1 or more inner steps": self.sync_every >= 1,
-            f"fragments is {self.fragments}; allowed: 1 or more": self.fragments >= 1,
-            f"learning_rate is {self.learning_rate}; allowed: a number above 0": 0 < self.learning_rate < np.inf,
-            f"momentum is {self.momentum}; allowed: from 0 to below 1": 0 <= self.momentum < 1,
-            f"alpha is {self.alpha}; allowed: from 0 to below 1": 0 <= self.alpha < 1,
-            f"delay is {self.delay}; allowed: 0 or more inner steps": self.delay >= 0,
-            f"decay_rounds is {self.decay_rounds}; allowed: 0 or more rounds": self.decay_rounds >= 0,
-            f"final_learning_rate is {self.final_learning_rate}; allowed: a number from 0": (
-                0 <= self.final_learning_rate < np.inf
-            ),
-            f"momentum_rounds is {self.momentum_rounds}; allowed: 0 or more rounds": self.momentum_rounds >= 0,
-            f"restart_rounds is {self.restart_rounds}; allowed: 0 or more rounds": self.restart_rounds >= 0,
-            f"feedback_decay is {self.feedback_decay}; allowed: above 0 to 1": 0 < self.feedback_decay <= 1,
-            f"average is {self.average!r}; allowed: mean, rda": self.average in {"mean", "rda"},
-            f"clip_norm is {self.clip_norm}; allowed: a number from 0": 0 <= self.clip_norm < np.inf,
-            f"outlier_factor is {self.outlier_factor}; allowed: 0, or a number from 2": (
-                self.outlier_factor == 0 or 2 <= self.outlier_factor < np.inf
-            ),
-        }
-        problems = [problem for problem, passed in checks.items() if not passed]
+        values = {name: getattr(self, name) for name in SETTINGS}
+        allowed = {name: allowed_instead(name, value) for name, value in values.items()}
+        for name, (words, is_allowed) in _RANGES.items():
+            if allowed[name] is None and not is_allowed(values[name]):
+                allowed[name] = words
+        problems = [f"{name} is {values[name]!r}; allowed: {words}" for name, words in allowed.items() if words]
         if problems:
             return problems
         if self.sync_every % self.fragments:

@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.contract.run.job_request import REPLICA_ENTRYPOINT
 from muster.contract.run.run_document import RunDocument
-from muster.contract.spec import hook
+from muster.contract.spec.algorithm_settings import SETTINGS
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.contract.spec.hook import HOOKED, OWN_LOOP, hooked_program
 from muster.contract.spec.spec import Spec
@@ -111,7 +111,7 @@ def test_a_python_program_can_be_hooked() -> None:
 
 def test_the_settings_of_a_hook_are_those_of_the_algorithm() -> None:
     kinds = {field.name: field.type for field in dataclasses.fields(Algorithm)}
-    assert {name: kind.__name__ for name, kind in hook._SETTINGS.items()} == kinds
+    assert {name: kind.__name__ for name, kind in SETTINGS.items()} == kinds
 
 
 def test_an_exact_checkpoint_prefix_belongs_to_one_replica() -> None:

@@ -121,6 +121,26 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, subtest
         DiLoCo(Run(tmp_path).open(), np.zeros(2, np.float32), Algorithm(sync_every=4, fragments=4))
 
 
+def test_settings_of_another_type_are_refused_all_at_once() -> None:
+    wrong: list[tuple[str, Any, str]] = [
+        ("sync_every", "500", "a whole number"),
+        ("fragments", 2.0, "a whole number"),
+        ("delay", 0.5, "a whole number"),
+        ("learning_rate", "1e-3", "a number"),
+        ("momentum", True, "a number"),
+        ("clip_norm", None, "a number"),
+        ("eager", "false", "true or false"),
+        ("codec", None, "a text"),
+        ("average", 1, "a text"),
+        ("decay_rounds", -1, "0 or more rounds"),
+    ]
+    with pytest.raises(AlgorithmError) as refused:
+        Algorithm(**{name: value for name, value, _ in wrong})
+    for name, value, allowed in wrong:
+        assert f"{name} is {value!r}; allowed: {allowed}" in str(refused.value)
+    Algorithm(learning_rate=1, momentum=np.float64(0.5), alpha=0)
+
+
 def test_replicas_with_other_settings_are_refused(tmp_path: Path) -> None:
     run = Run(tmp_path)
     DiLoCo(run.open(), np.zeros(5, np.float32), Algorithm(learning_rate=0.7))
