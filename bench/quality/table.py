@@ -150,9 +150,10 @@ def _alone(losses: Losses, size: str) -> Iterator[Setting]:
 def _of(losses: Losses, size: str, average: str, replicas: int) -> Iterator[Setting]:
     for every in SYNC_EVERY:
         for optimizer in OPTIMIZERS:
-            for codec in (*DENSE, *SPARSE):
+            # RDA scales the mean of sparse values, and so breaks their error feedback.
+            for codec in DENSE if average == "rda" else (*DENSE, *SPARSE):
                 inner = _best(losses, _inner_grid(optimizer))
-                if inner is None or (codec == SPARSE[1] and (average, replicas) != ("mean", 4)):
+                if inner is None or (codec == SPARSE[1] and replicas != 4):
                     continue
                 like = "fp32" if codec in DENSE else SPARSE[0]
                 best = _best(losses, _outer_grid(replace(inner, sync_every=every, codec=like)))

@@ -101,7 +101,7 @@ class Algorithm:
     """
 
     average: str = "mean"
-    """How pseudo-gradients are averaged: `mean`; or `rda`, norms and directions apart."""
+    """How pseudo-gradients are averaged: `mean`; or `rda`, norms and directions apart, but not with topk2-K."""
 
     decay_rounds: int = 0
     """Rounds over which the outer learning rate falls linearly to `final_learning_rate`; 0: it stays the same."""
@@ -150,6 +150,9 @@ class Algorithm:
             else:
                 if name == "far_codec" and found.needs_feedback:
                     problems.append(f"far_codec is {codec}; allowed: a codec that keeps every value, such as int4")
+                elif self.is_radial and found.needs_feedback:
+                    reason = "rda scales the mean, and error feedback needs it as it was sent"
+                    problems.append(f"average is 'rda'; allowed with codec {codec}: mean, because {reason}")
         if self.feedback_decay != 1 and self.codec == "fp32":
             problems.append("feedback_decay is set, and fp32 loses nothing: choose another codec or leave it out")
         if self.eager and (self.fragments, self.delay, self.alpha) != (1, 0, 0.0):

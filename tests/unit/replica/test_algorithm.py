@@ -111,6 +111,7 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, subtest
         ({"feedback_decay": 0.0, "codec": "int4"}, "feedback_decay is 0.0; allowed: above 0 to 1"),
         ({"feedback_decay": 0.9}, "feedback_decay is set, and fp32 loses nothing"),
         ({"average": "median"}, "average is 'median'; allowed: mean, rda"),
+        ({"average": "rda", "codec": "topk2-64"}, "average is 'rda'; allowed with codec topk2-64: mean, because"),
         ({"clip_norm": float("nan")}, "clip_norm is nan; allowed"),
         ({"outlier_factor": 1.5}, "outlier_factor is 1.5; allowed: 0, or"),
     ]
