@@ -135,12 +135,12 @@ def crossed_too_much(world: World) -> list[str]:
 
 
 def _other_norms(commit: Commit, given: Sequence[Floats]) -> list[str]:
-    """The norm by which outliers are excluded is that of the values that were sent, statistics aside."""
+    """The norm of what a member has sent is that of its values, statistics aside."""
     norms = (np.linalg.norm(values[: commit.count - commit.exact]) for values in given)
     return [
-        f"round {commit.round} takes the norm {norm:g} of rank {member.rank} for {member.norm:g}"
+        f"round {commit.round} takes the norm {norm:g} of rank {member.rank} for {member.sent_norm:g}"
         for member, norm in zip(commit.members, norms, strict=True)
-        if member.norm is not None and not np.isclose(member.norm, norm, rtol=1e-4)
+        if member.sent_norm is not None and not np.isclose(member.sent_norm, norm, rtol=1e-4)
     ]
 
 

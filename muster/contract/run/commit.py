@@ -65,7 +65,11 @@ class Member(StoredPart):
         default=None,
         ge=0,
         allow_inf_nan=False,
-        description="L2 norm of the values; estimated from a sample if no outliers are excluded",
+        description="L2 norm of the values; estimated from a sample if no outliers are excluded. Of a codec that needs "
+        "error feedback, before they were encoded",
+    )
+    sent: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="L2 norm of what such a codec sends; None: `norm`"
     )
     time: Spent = Field(
         default=(), description="milliseconds by activity since the replica's contribution before; (): not known"
@@ -85,6 +89,11 @@ class Member(StoredPart):
     place: str = Field(
         default=HOME, pattern=PLACE, description="where it trains; at another place than `home` its values lie there"
     )
+
+    @property
+    def sent_norm(self) -> float | None:
+        """The L2 norm of what it has sent; None if it is not known."""
+        return self.norm if self.sent is None else self.sent
 
     @property
     def objects(self) -> int | None:

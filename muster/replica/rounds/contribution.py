@@ -82,13 +82,19 @@ class Received:
 
 @dataclass(frozen=True)
 class _Encoded:
-    """What one process of the replica has encoded; the reason if its values cannot be averaged."""
+    """What one process of the replica has encoded; the reason if its values cannot be averaged.
+
+    Attributes:
+        square: of the values by which the contribution is judged, without statistics; None: not known.
+        sent: the square of those that were sent, if they are others.
+    """
 
     checksums: bytes
     weight: float
     notes: Notes
     declined: str | None = None
     square: float | None = None
+    sent: float | None = None
     seconds: float | None = None
 
 
@@ -136,6 +142,9 @@ def make_contribution(
     def encoded() -> _Encoded:
         nonlocal body, sample
         given = sampled(values) if update.measured else None
+        # The longer a replica has trained, the more of earlier rounds is in what a sparse codec sends.
+        is_sparse = context.codec.needs_feedback
+        before = square_of(values) if context.outlier_factor and is_sparse else None
         if update.residual is not None:
             update.residual.lend()
         try:
@@ -153,15 +162,15 @@ def make_contribution(
                 checksums = _store_part(context, records, update, part)
         except CodecError as error:
             return _Encoded(b"", update.weight, notes, f"its pseudo-gradient cannot be averaged: {error}")
-        square = None
+        square = sent = None
         if given is not None:
             residual = None if update.residual is None else update.residual.values[: values.size]
             sample = UpdateSample.of(given, values, residual, update.norm)
-            square = sample.sums.sent
+            square, sent = (sample.sums.given, sample.sums.sent) if is_sparse else (sample.sums.sent, None)
         if context.outlier_factor:
-            # Of what is sent, which may have more of a residual than of the pseudo-gradient.
-            square = square_of(values)
-        return _Encoded(checksums, update.weight, notes, square=square, seconds=update.seconds)
+            # Of other codecs that of what is sent, which may have more of a residual than of the pseudo-gradient.
+            square = before if is_sparse else square_of(values)
+        return _Encoded(checksums, update.weight, notes, square=square, sent=sent, seconds=update.seconds)
 
     answers = each(link, encoded)
     declined = _reason_to_decline(answers)
@@ -232,10 +241,10 @@ def _seconds(answers: Sequence[_Encoded]) -> tuple[float, ...]:
     return known if len(known) == len(answers) else ()
 
 
-def _norm(answers: Sequence[_Encoded]) -> float | None:
-    """The norm of what the processes have encoded, without statistics, if it is known."""
-    squares = [answer.square for answer in answers if answer.square is not None]
-    return norm_of(squares) if len(squares) == len(answers) else None
+def _norm(squares: Sequence[float | None]) -> float | None:
+    """The norm of which each process of the replica knows a square; None if it is not known."""
+    known = [square for square in squares if square is not None]
+    return norm_of(known) if len(known) == len(squares) else None
 
 
 def _member(
@@ -253,7 +262,8 @@ def _member(
         time=answers[0].notes.time,
         resumed=answers[0].notes.resumed,
         parts=context.link.size if counts and context.link.size > 1 else None,
-        norm=_norm(answers) if update.norm is None else update.norm,
+        norm=_norm([answer.square for answer in answers]) if update.norm is None else update.norm,
+        sent=_norm([answer.sent for answer in answers]),
         seconds=max(_seconds(answers), default=None),  # the others wait for the slowest one
         leaves=update.leaves,
         data=update.data,

@@ -101,7 +101,7 @@ def pulls(commit: Commit, *, are_scaled: bool) -> dict[int, float]:
     {} where it is not known. `are_scaled`: all were scaled to one norm.
     """
     weight = sum(member.weight for member in commit.members)
-    norms = {member.rank: 1.0 if are_scaled else member.norm for member in commit.members}
+    norms = {member.rank: 1.0 if are_scaled else member.sent_norm for member in commit.members}
     found = {one.rank: one.weight / weight * norm for one in commit.members if (norm := norms[one.rank]) is not None}
     all_ = math.fsum(found.values())
     if commit.void or len(found) < len(commit.members) or not all_:
@@ -125,7 +125,7 @@ def _cosine(exchange: Exchange, sums: Sums, *, are_scaled: bool) -> float | None
     weight = sum(member.weight for member in members)
     others = [member for member in members if member.rank != exchange.rank]
     norm = math.sqrt(sums.sent)
-    norms = [(member.weight / weight, norm if are_scaled else member.norm) for member in others]
+    norms = [(member.weight / weight, norm if are_scaled else member.sent_norm) for member in others]
     length = norm * math.fsum(share * one for share, one in norms if one is not None)
     if exchange.commit.void or any(one is None for _, one in norms) or not length:
         return None

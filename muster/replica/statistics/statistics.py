@@ -37,7 +37,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class OwnUpdate:
-    """What a replica has contributed to a round: the norm of what it sent, and its cosine with the others, if known.
+    """What a replica has contributed to a round: its norm (`Member.norm`), and its cosine with the others, if known.
 
     Attributes:
         pulls: how far each member of the round moves the mean, by rank, as shares (`update_sample.pulls`).
@@ -91,7 +91,7 @@ class Statistics:
     def note_update(
         self, round_: int, metrics: Mapping[str, float], norm: float | None, pulls: Mapping[int, float]
     ) -> None:
-        """Log the metrics of what was contributed to a round; `norm`: of what was sent."""
+        """Log the metrics of what was contributed to a round; `norm`: as in `Member`."""
         self.updates.append(OwnUpdate(round_, norm, metrics.get(UPDATE_COSINE), pulls))
         self.metrics.log_round(round_, metrics)
 

@@ -256,6 +256,30 @@ def test_where_all_go_apart_none_diverges(tmp_path: Path, replicas: int) -> None
     assert findings_in(run) == []
 
 
+@pytest.mark.parametrize("outlier_factor", [0.0, 5.0])
+def test_one_that_sends_more_because_it_trains_longer_is_no_outlier(tmp_path: Path, outlier_factor: float) -> None:
+    rule = Divergence(rounds=1, cosine=-0.5)
+    run = WatchedRun(tmp_path, replicas=3, min_participants=2, watch=watch_of(rule))
+    algorithm = replace(PLAIN, codec="topk2-16", outlier_factor=outlier_factor)
+
+    def work(rendezvous: Rendezvous) -> None:
+        parameters = np.zeros(1_000, np.float32)
+        outer = DiLoCo(rendezvous, parameters, algorithm)
+        while outer.round < 42:
+            if outer.round == 40 and rendezvous.rank:
+                # As if it had joined now: what was not sent before waits in rank 0 alone.
+                outer._synchronizer._feedback.restore(np.zeros(1_000, np.float32))
+            parameters -= gradient_of(0, 1, 1_000)
+            outer.step(1.0)
+
+    together(run, work)
+    old, *new = run.commit(41).members
+    assert old.norm == pytest.approx(np.linalg.norm(gradient_of(0, 1, 1_000)), rel=1e-4)
+    assert (old.sent or 0) > 5 * max(one.sent or 0 for one in new)
+    assert [run.commit(number).excluded for number in (41, 42)] == [(), ()]
+    assert findings_in(run) == []
+
+
 @pytest.mark.parametrize("then", ["report", "restart"])
 def test_a_replica_whose_update_is_far_too_large_reports_it_or_ends(tmp_path: Path, then: str) -> None:
     rules = Watch.model_validate({"divergence": {"rounds": 2, "then": then}})

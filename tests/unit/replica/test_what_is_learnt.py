@@ -209,7 +209,7 @@ def test_a_contribution_that_no_round_counts_leaves_no_trace(
     assert left[2].tobytes() == left[3].tobytes()
 
 
-def test_the_norm_is_that_of_what_is_sent(tmp_path: Path) -> None:
+def test_the_norm_is_that_of_what_is_given_and_what_is_sent_has_another_one(tmp_path: Path) -> None:
     def step(rank: int, round_: int) -> Floats:
         made = np.zeros(COUNT, np.float32)
         made[:200] = np.linspace(1, 2, 200) * (rank + round_)
@@ -219,10 +219,11 @@ def test_the_norm_is_that_of_what_is_sent(tmp_path: Path) -> None:
     run = Run(tmp_path, replicas=3, min_participants=3)
     trained(run, Algorithm(codec="topk2-16", outlier_factor=5), step, rounds=2)
     whole = np.linalg.norm(step(0, 1)[: COUNT - STATISTICS])
-    norm = run.commit(1).members[0].norm
+    member = run.commit(1).members[0]
+    assert member.norm == pytest.approx(whole, rel=1e-6)
     # 16 of 200 values are sent.
-    assert norm is not None
-    assert 0.2 * whole < norm < 0.5 * whole
+    assert member.sent is not None
+    assert 0.2 * whole < member.sent < 0.5 * whole
 
 
 def test_a_residual_survives_a_restart_after_a_round_that_counts_no_contribution(tmp_path: Path) -> None:
