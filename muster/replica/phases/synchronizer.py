@@ -322,9 +322,9 @@ class Synchronizer:
         self._packing.lock(room)
         local = self._packing.read(part, room)
 
-        def subtract() -> None:
+        def subtract() -> float | None:
             begun = self._packing.rounded(shared, part) if phase_begun is None else phase_begun
-            self._difference(begun, local, part)
+            return self._scaled(self._difference(begun, local, part), part)
 
         self._begin(local, part, subtract)
 
@@ -336,8 +336,8 @@ class Synchronizer:
         np.negative(local[border:], out=local[border:])
         return local
 
-    def _begin(self, gradient: Floats, part: slice, make: Callable[[], None] = lambda: None) -> None:
-        """Start an exchange. `make` completes the gradient, beside the training loop."""
+    def _begin(self, gradient: Floats, part: slice, make: Callable[[], float | None]) -> None:
+        """Start an exchange. `make` completes the gradient, beside the training loop; its norm, as of `_scaled`."""
         self._early_giving.end()
         self._is_first_phase_of_rerun = False
         self.round += 1
@@ -358,9 +358,7 @@ class Synchronizer:
             self._feedback.save(round_)
 
         def advance() -> Exchange | None:
-            make()
-            norm = self._scaled(gradient, part)
-            exchange = self._rounds.play(self._training, replace(update, norm=norm))
+            exchange = self._rounds.play(self._training, replace(update, norm=make()))
             # Not before: the round may count this contribution after a restarted process has joined, which must come as
             # far in the data then.
             self._phases.discard()
@@ -391,24 +389,34 @@ class Synchronizer:
     def _scaled(self, gradient: Floats, part: slice) -> float | None:
         """Scale the pseudo-gradient in place: down if its norm is too large; and to its direction if norms are averaged
         apart, which then is returned."""
-        largest, is_radial = self._algorithm.clip_norm, self._algorithm.is_radial
-        if not largest and not is_radial:
+        return self._straightened(gradient, part, self._clipped(gradient, part))
+
+    def _clipped(self, gradient: Floats, part: slice) -> float | None:
+        """Scale the pseudo-gradient down in place if its norm is too large. The norm that it has then, if it is
+        needed."""
+        largest = self._algorithm.clip_norm
+        if not largest and not self._algorithm.is_radial:
             return None
         cut = self._packing.cut
         gradient = gradient[: cut.parameters_in(part)]
-        blocks = cut.blocks(part)
-        norm = norm_of_all(self._rounds.context.link, gradient, blocks.elements)
+        norm = norm_of_all(self._rounds.context.link, gradient, cut.blocks(part).elements)
         # What is not finite is declined when it is encoded.
         if not math.isfinite(norm):
             return None
         if norm > largest > 0:
-            log.info("round=%d event=clipped norm=%g", self.round, norm)
+            log.info("round=%d event=clipped norm=%g", self._training.state.round + 1, norm)
             gradient *= np.float32(largest / norm)
             norm = largest
-        if not is_radial:
+        return norm
+
+    def _straightened(self, gradient: Floats, part: slice, norm: float | None) -> float | None:
+        """Scale a pseudo-gradient of the norm `norm` in place to its direction, if norms are averaged apart."""
+        if norm is None or not self._algorithm.is_radial:
             return None
+        cut = self._packing.cut
         whole = slice(*part.indices(cut.count)[:2])
-        straighten(gradient, norm, blocks.count - exact_in(cut.count, cut.exact, whole))
+        count = cut.blocks(part).count - exact_in(cut.count, cut.exact, whole)
+        straighten(gradient[: cut.parameters_in(part)], norm, count)
         return norm
 
     def _exchanged(self) -> Exchange | None:
@@ -440,11 +448,13 @@ class Synchronizer:
             self._start_over()
             return None if exchange is None else exchange.outcome
         begun = self._packing.rounded(self.parameters) if self._begun is None else self._begun
-        own = self._difference(begun, self._packing.read(), WHOLE)
+        own, part = self._difference(begun, self._packing.read(), WHOLE), self._packing.cut.fragment_of(self.round + 1)
+        # What is estimated from it, and taken out of the mean afterwards, is what the others get.
+        norm, sent = self._clipped(own, part), own.copy()
         before = None if exchange is None or self._given is None else (exchange.mean, self._given, exchange.share)
         estimate = eager_estimate(own, before)
         ahead = self._training.outer.estimated(self._training.state, estimate, self._packing.cut)
-        self._begin(own.copy(), self._packing.cut.fragment_of(self.round + 1))
+        self._begin(sent, part, lambda: self._straightened(sent, part, norm))
         self._given, self._begun = own, self._packing.rounded(ahead)
         self._packing.write(ahead)
         self.steps = 0

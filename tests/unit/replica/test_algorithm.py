@@ -199,6 +199,27 @@ def test_a_pseudo_gradient_above_the_limit_is_scaled_down_to_it(tmp_path: Path) 
     np.testing.assert_allclose(parameters[0], -(1 + 2 + 2) / 3, rtol=1e-6)
 
 
+@pytest.mark.parametrize("average", ["mean", "rda"])
+def test_an_eager_replica_continues_from_what_it_has_sent_of_a_step_that_is_too_large(
+    tmp_path: Path, average: str
+) -> None:
+    algorithm = Algorithm(learning_rate=1.0, momentum=0.0, eager=True, clip_norm=1.0, average=average)
+
+    def work(rendezvous: Rendezvous) -> list[float]:
+        parameters, seen = zeros(4), []
+        outer = DiLoCo(rendezvous, parameters, algorithm)
+        for phase in range(4):
+            parameters -= np.float32(50 if (phase, rendezvous.rank) == (1, 0) else 0.05)  # norms of 100 and 0.1
+            outer.step()
+            seen.append(float(parameters[0]))
+        outer.finish()
+        return seen
+
+    # Of the second round it knows all: the mean of 0.5, which is left of 50, and 0.05.
+    spiked, _ = together(Run(tmp_path, replicas=2, min_participants=2), work)
+    np.testing.assert_allclose(spiked, [-0.05, -0.325, -0.375, -0.425], rtol=1e-4)
+
+
 @pytest.mark.parametrize("codec", ["fp32", "int4"])
 def test_norms_and_directions_are_averaged_apart(tmp_path: Path, codec: str) -> None:
     run = Run(tmp_path, replicas=2, min_participants=2, count=60_000)
