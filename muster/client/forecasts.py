@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +23,13 @@ class ForecastOffer:
         options: what `muster plan` asks for it: a dataclass of Typer options.
         planned: the forecast of a spec, by these options, the spec as it is written, its dry run, and what gives the
             `Muster` of the stack; None if none was asked for.
-        of_run: that of a run by its spec, its newest commit and the time that its replicas have spent.
+        of_run: that of a run by its spec, commits of its last rounds, the newest first, and the time that its replicas
+            have spent.
     """
 
     options: type
     planned: Callable[[Any, Mapping[str, Any], Any, Callable[[], Any]], Forecast | None]
-    of_run: Callable[[Mapping[str, Any], Commit, TimeUse | None], Forecast | None]
+    of_run: Callable[[Mapping[str, Any], Sequence[Commit], TimeUse | None], Forecast | None]
 
 
 @dataclass(frozen=True)

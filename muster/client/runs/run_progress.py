@@ -49,8 +49,8 @@ class ProgressReader:
     def read(self) -> Progress:
         """The progress up to the newest commit that can be read: one LIST, and one GET when there is a new commit.
 
-        The LIST shows findings, too: one GET for each new one. Where new commits cannot be read, a few more are asked
-        for; the others are left for the next look.
+        The first look reads the commit before it, too. The LIST shows findings: one GET for each new one. Where new
+        commits cannot be read, a few more are asked for; the others are left for the next look.
         """
         listed = list(self._keys_after(self._last))
         keys = [key for key in listed if self._round_of(key) is not None and key not in self._unreadable]
@@ -58,9 +58,13 @@ class ProgressReader:
         for key in _candidates(keys, self._round_of(self._last)):
             commit = self._commit(key)
             if commit is not None:
-                self._progress = advance(self._progress, commit, self._replicas)
+                place, known = keys.index(key), self._progress.newest
+                before = self._commit(keys[place - 1]) if place and known is None else None
+                self._progress = replace(advance(self._progress, commit, self._replicas), earlier=before or known)
                 self._last, self._newest = key, {key: commit}
-                self._unread += keys[: keys.index(key) + 1]
+                if before is not None:
+                    self._newest[keys[place - 1]] = before
+                self._unread += keys[: place + 1]
                 break
         findings = tuple(found for found in self._findings.values() if found is not None)
         return replace(self._progress, unreadable=tuple(self._unreadable.values()), findings=findings)

@@ -233,6 +233,8 @@ class Progress:
     time_use: TimeUse | None = None
     newest: Commit | None = None
     """The commit of the latest round; None also where each replica has rounds of its own."""
+    earlier: Commit | None = None
+    """That of a round before it, at the first look of the last one; None if none was read."""
 
 
 def settled_progress(progress: Progress, result: Result) -> Progress:
@@ -367,10 +369,9 @@ def _time(seen: Observation, attempts: Mapping[int, Sequence[Attempt]]) -> TimeS
 
 
 def _forecast(seen: Observation) -> Forecast | None:
-    offer, newest = forecasts(), seen.progress.newest
-    return (
-        None if offer is None or newest is None else offer.of_run(seen.execution.spec, newest, seen.progress.time_use)
-    )
+    offer, progress = forecasts(), seen.progress
+    commits = [commit for commit in (progress.newest, progress.earlier) if commit is not None]
+    return None if offer is None or not commits else offer.of_run(seen.execution.spec, commits, progress.time_use)
 
 
 def _findings(seen: Observation) -> tuple[Finding, ...]:

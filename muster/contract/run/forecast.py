@@ -6,7 +6,8 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from muster.contract.document import Document
 
-_CODEC = r"^(fp32|bf16|fp16|int8|int4|topk2-(16|32|64|128|256|512))$"
+_WHOLE = "fp32|bf16|fp16|int8|int4"
+_CODEC = rf"^({_WHOLE}|topk2-(16|32|64|128|256|512))$"
 
 
 class ExchangeSettings(Document):
@@ -14,10 +15,16 @@ class ExchangeSettings(Document):
 
     sync_every: int = Field(default=1, ge=1, le=10_000_000)
     codec: str = Field(default="fp32", pattern=_CODEC)
-    far_codec: str | None = Field(default=None, pattern=_CODEC, description="between places; null: `codec`")
+    far_codec: str | None = Field(default=None, pattern=rf"^({_WHOLE})?$", description="between places; null: `codec`")
     fragments: int = Field(default=1, ge=1)
     delay: int = Field(default=0, ge=0)
     eager: bool = False
+
+    @field_validator("far_codec")
+    @classmethod
+    def _named(cls, value: str | None) -> str | None:
+        # An algorithm's setting is empty where it is `codec`.
+        return value or None
 
     @field_validator("fragments", "delay", "eager")
     @classmethod

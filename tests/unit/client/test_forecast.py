@@ -173,12 +173,22 @@ def test_a_plan_over_places_says_what_crosses_and_what_it_assumes_of_the_link() 
 
 def trained(harness: ControlHarness, count: int = 124_000_000, seconds: float = 50.0) -> Commit:
     """Start a run whose first round is committed: 100 steps of 0.5 s, of which its replicas tell."""
-    fields = {"kwargs": {"sync_every": 100, "codec": "int8"}, "instance_type": "ml.g5.xlarge"}
+    started(harness)
+    return committed(harness, 1, 100, count=count, seconds=seconds)
+
+
+def started(harness: ControlHarness, **settings: int) -> None:
+    fields = {"kwargs": {"sync_every": 100, "codec": "int8", **settings}, "instance_type": "ml.g5.xlarge"}
     harness.executions.start(RUN, json.dumps({**SPEC, "replicas": 2, **fields}))
-    members = [member(rank, weight=800.0, seconds=seconds) for rank in range(2)]
+
+
+def committed(harness: ControlHarness, number: int, steps: int, seconds: float = 50.0, **fields: Any) -> Commit:
+    """Commit a round of so many steps."""
+    members = [member(rank, weight=8.0 * steps, seconds=seconds) for rank in range(2)]
     use = TimeUse(rounds=1, spent=(90_000, 6_000, 4_000))
-    made = commit_of(members, run=RUN, count=count, committed_at="2026-01-01T00:01:00Z", time_use=use)
-    harness.plane.store.create(RunLayout(RUN).commit(1), made.to_json())
+    usual = {"count": 124_000_000, "committed_at": "2026-01-01T00:01:00Z", "time_use": use}
+    made = commit_of(members, run=RUN, round=number, **{**usual, **fields})
+    harness.plane.store.create(RunLayout(RUN).commit(number), made.to_json())
     return made
 
 
@@ -192,6 +202,31 @@ def test_a_status_shows_what_was_predicted_beside_what_was_measured(harness: Con
     line = f"utilisation 90.0%, predicted {found.phase.utilisation:.1%} (50 s of training, exchange "
     assert any(one.text.startswith(line) for one in status_lines(status, 120, None))
     assert json.loads(status.to_line())["forecast"]["phase"]["settings"]["codec"] == "int8"
+
+
+def test_a_phase_that_ended_with_the_training_says_nothing_of_a_step(harness: ControlHarness) -> None:
+    trained(harness)
+    observer = Observer(client_of(harness.cloud), RUN)
+    committed(harness, 2, 10, seconds=5.0)
+    for look in (observer, observer, Observer(client_of(harness.cloud), RUN)):
+        found = look.look().forecast
+        assert found is not None
+        assert (found.step_seconds, found.step_samples) == (0.5, 8.0)
+    committed(harness, 3, 100, seconds=60.0)
+    found = observer.look().forecast
+    assert found is not None
+    assert found.step_seconds == 0.6
+
+
+def test_nothing_is_predicted_before_each_fragment_has_had_a_whole_phase(harness: ControlHarness) -> None:
+    started(harness, fragments=4)
+    for number in (1, 2, 3):
+        committed(harness, number, 25 * number, seconds=12.5 * number, fragments=4)
+        assert Observer(client_of(harness.cloud), RUN).look().forecast is None
+    committed(harness, 4, 100, fragments=4)
+    found = Observer(client_of(harness.cloud), RUN).look().forecast
+    assert found is not None
+    assert (found.step_seconds, found.step_samples) == (0.5, 8.0)
 
 
 def test_a_plan_learns_from_a_run(harness: ControlHarness) -> None:

@@ -73,10 +73,12 @@ def test_settings_are_those_of_the_algorithm() -> None:
         {"sync_every": 10, "delay": 10},
         {"sync_every": 10, "eager": True, "delay": 1},
         {"codec": "topk2-65"},
+        {"far_codec": "topk2-64"},
     ]
     for fields in refused:
         with pytest.raises(ValidationError):
             ExchangeSettings.model_validate(fields)
+    assert ExchangeSettings(far_codec=usual.far_codec) == ExchangeSettings()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from math import inf
 from statistics import fmean
@@ -96,11 +96,20 @@ def planned(
     )
 
 
-def of_run(spec: Mapping[str, Any], commit: Commit, use: TimeUse | None) -> Forecast | None:
-    """The forecast of a run that trains: its last round says how long a step takes. None if it cannot be made."""
+def of_run(spec: Mapping[str, Any], commits: Sequence[Commit], use: TimeUse | None) -> Forecast | None:
+    """The forecast of a run that trains: a whole phase says how long a step takes. None if it cannot be made.
+
+    Args:
+        commits: the last ones, the newest first.
+    """
     settings = _settings_in(spec)
+    # The last phase of a training may have fewer steps.
+    commit = max(commits, key=_samples)
     worked = [member.seconds for member in commit.members if member.seconds]
     if "sync_every" not in settings or [*_problems(ExchangeSettings, settings, str)] or not worked:
+        return None
+    if commit.round < commit.fragments:
+        # No fragment has had a whole phase.
         return None
     steps, where = settings["sync_every"], [member.place for member in commit.members]
     kind, instances = spec.get("instance_type"), spec.get("instance_count")
@@ -112,11 +121,16 @@ def of_run(spec: Mapping[str, Any], commit: Commit, use: TimeUse | None) -> Fore
         way=_way(str(kind), instances if isinstance(instances, int) else 1),
         far=_far(None, None),
     )
-    known = {"step_seconds": max(worked) / steps, "step_samples": fmean(one.weight for one in commit.members) / steps}
+    known = {"step_seconds": max(worked) / steps, "step_samples": _samples(commit) / steps}
     spent = {} if use is None else seconds_of(use.spent)
     trained, blocked = spent.get(Activity.TRAINING, 0.0), sum(spent.get(kind, 0.0) for kind in _BLOCKED)
     measured = trained / (trained + blocked) if trained else None
     return _forecast(whole, ExchangeSettings(**settings), known).model_copy(update={"measured_utilisation": measured})
+
+
+def _samples(commit: Commit) -> float:
+    """Those of a replica in the round."""
+    return fmean(member.weight for member in commit.members)
 
 
 def _forecast(whole: Exchange, settings: ExchangeSettings, known: Mapping[str, float | None]) -> Forecast:
