@@ -104,10 +104,14 @@ class Algorithm:
     """How pseudo-gradients are averaged: `mean`; or `rda`, norms and directions apart, but not with topk2-K."""
 
     decay_rounds: int = 0
-    """Rounds over which the outer learning rate falls linearly to `final_learning_rate`; 0: it stays the same."""
+    """Rounds over which the outer learning rate falls linearly to `final_learning_rate`; 0: it stays the same.
+
+    With `fragments`, this and the two settings of the momentum count the rounds of each fragment: so many exchanges of
+    the same parameters.
+    """
 
     final_learning_rate: float = 0.0
-    """The outer learning rate after `decay_rounds` rounds, 0 or more."""
+    """The outer learning rate after `decay_rounds` rounds, 0 or more; only with `decay_rounds`."""
 
     momentum_rounds: int = 0
     """Rounds over which the outer momentum rises linearly from 0 to `momentum`; 0: it is the same from the start."""
@@ -125,19 +129,21 @@ class Algorithm:
     """A contribution whose norm is more than so many times the round's median is excluded; 0: none is."""
 
     def __post_init__(self) -> None:
-        problems = list(self._problems())
+        problems = self._unusable() or self._contradictions()
         if problems:
             raise AlgorithmError("The algorithm's settings are invalid: " + "; ".join(problems) + ".")
 
-    def _problems(self) -> list[str]:
+    def _unusable(self) -> list[str]:
+        """The settings that are not allowed whatever the others are."""
         values = {name: getattr(self, name) for name in SETTINGS}
         allowed = {name: allowed_instead(name, value) for name, value in values.items()}
         for name, (words, is_allowed) in _RANGES.items():
             if allowed[name] is None and not is_allowed(values[name]):
                 allowed[name] = words
-        problems = [f"{name} is {values[name]!r}; allowed: {words}" for name, words in allowed.items() if words]
-        if problems:
-            return problems
+        return [f"{name} is {values[name]!r}; allowed: {words}" for name, words in allowed.items() if words]
+
+    def _contradictions(self) -> list[str]:
+        problems = []
         if self.sync_every % self.fragments:
             problems.append(f"sync_every is {self.sync_every}; allowed: a multiple of the {self.fragments} fragments")
         elif self.delay >= self.interval:
@@ -155,6 +161,8 @@ class Algorithm:
                     problems.append(f"average is 'rda'; allowed with codec {codec}: mean, because {reason}")
         if self.feedback_decay != 1 and self.codec == "fp32":
             problems.append("feedback_decay is set, and fp32 loses nothing: choose another codec or leave it out")
+        if self.final_learning_rate and not self.decay_rounds:
+            problems.append("final_learning_rate is set without decay_rounds: set both, or leave it out")
         if self.eager and (self.fragments, self.delay, self.alpha) != (1, 0, 0.0):
             problems.append("eager cannot be combined with fragments, delay or alpha")
         return problems

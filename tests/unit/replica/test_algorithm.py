@@ -106,6 +106,7 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, subtest
         ({"sync_every": 10, "eager": True, "alpha": 0.5}, "eager cannot be combined with"),
         ({"decay_rounds": -1}, "decay_rounds is -1; allowed: 0 or more"),
         ({"final_learning_rate": -0.1}, "final_learning_rate is -0.1; allowed"),
+        ({"final_learning_rate": 0.1}, "final_learning_rate is set without decay_rounds"),
         ({"momentum_rounds": -3}, "momentum_rounds is -3; allowed: 0 or more"),
         ({"restart_rounds": -1}, "restart_rounds is -1; allowed: 0 or more"),
         ({"feedback_decay": 0.0, "codec": "int4"}, "feedback_decay is 0.0; allowed: above 0 to 1"),
