@@ -61,7 +61,8 @@ class Codec(ABC):
         Args:
             values: C-contiguous, (blocks, elements).
             payload: (blocks, payload_bytes(elements)), its rows contiguous and aligned to 4 bytes; overwritten.
-            dither: round up or down at random, so that the expected result is the value itself; None: to the nearest.
+            dither: round up or down at random, so that the expected result is the value itself if it lies between two
+                levels; None: to the nearest.
 
         Raises:
             CodecError: values that are NaN, infinite or beyond `limit`.
@@ -116,7 +117,8 @@ class Dither:
     A shard of a mean is encoded without error feedback, because every member must write the same bytes. Rounding to the
     nearest would drop, round after round, values that are small beside their neighbours; and the residual that error
     feedback finally sends, one step of one member, is always small in a mean of many. Random rounding keeps it on
-    average.
+    average. Only what lies beyond the last level is always rounded to that one: in int4 values below -108/127 of their
+    group's scale.
     """
 
     PERIOD = 65_536
