@@ -27,7 +27,7 @@ from muster.control.runtime.parallel import OutOfTimeError
 if TYPE_CHECKING:
     from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_sagemaker import SageMakerClient
-    from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef
+    from mypy_boto3_sagemaker.type_defs import CreateTrainingJobRequestTypeDef, ListTagsInputTypeDef
 
     from muster.contract.run.plan import Plan
     from muster.control.documents import Change, Updated
@@ -148,12 +148,15 @@ class TrainingJobs:
 
     def tags(self, arn: str) -> dict[str, str]:
         """The tags of a job."""
-
-        def read() -> dict[str, str]:
-            pages = self._sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
-            return {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
-
-        return patiently(read, self.patience)
+        request: ListTagsInputTypeDef = {"ResourceArn": arn}
+        found: dict[str, str] = {}
+        while True:
+            # No paginator: it would make its calls past the guard of a place's client.
+            page = patiently(lambda: self._sagemaker.list_tags(**request), self.patience)
+            found |= {tag["Key"]: tag["Value"] for tag in page["Tags"]}
+            if "NextToken" not in page:
+                return found
+            request["NextToken"] = page["NextToken"]
 
     def stop(self, name: str) -> None:
         """Stop a job. Nothing happens where it has ended or does not exist."""

@@ -28,7 +28,7 @@ from muster.control.react import JobStateChange
 from muster.control.run_result import write_result
 from muster.control.runtime import clock
 from muster.control.settle import finish_run
-from muster.control.stop import StillRunningError, StopRequest, stop_run
+from muster.control.stop import StillRunningError, StopRequest, stop_remaining, stop_run
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.places.control import choice
 from muster.options.places.control.missing_replicas import heed_notices
@@ -515,6 +515,44 @@ def test_a_place_whose_s3_fails_is_silent(placed: ControlHarness) -> None:
     assert left.reason == "oregon (us-west-2) does not answer; the next rung is tried"
     assert left.where is not None
     assert not left.where.may_run
+
+
+def _tags_are_not_told_in(placed: ControlHarness, name: str) -> None:
+    """From now on ListTags, and nothing else, does not answer in a place."""
+    region = f":{placed.place(name).at.region}:"
+    placed.cloud.calls.inject(
+        Fault(
+            "ListTags",
+            ReadTimeoutError(endpoint_url=name),
+            when=lambda call: region in call.parameters["ResourceArn"],
+            count=None,
+        )
+    )
+
+
+def test_jobs_in_other_places_are_stopped_though_one_does_not_tell_the_tags_of_its_own(placed: ControlHarness) -> None:
+    run = launched(placed, **SHARES)
+    placed.cloud.notifications.drain()
+    _tags_are_not_told_in(placed, "oregon")
+    begin, within = placed.cloud.clock.monotonic(), budget()
+    placed.plane.allow(within)
+    with pytest.raises(PlaceSilentError, match="oregon"):
+        stop_remaining(run, within)
+    assert jobs_in(placed, "tokyo", "InProgress") == []
+    assert placed.cloud.clock.monotonic() == begin  # nothing is tried again until the time is spent
+
+
+def test_a_replica_trains_on_though_the_place_that_it_has_left_does_not_tell_the_tags_of_its_job(
+    placed: ControlHarness,
+) -> None:
+    placed.plan(**LADDER)
+    placed.arm(0)
+    placed.place("oregon").go_silent()
+    assert [placed.arm(0), placed.arm(0, 2)] == [Launch.CONCLUDED, Launch.CREATED]
+    placed.place("oregon").answer_again()
+    placed.cloud.clock.sleep(30)
+    _tags_are_not_told_in(placed, "oregon")
+    assert placed.arm(0, 2) is Launch.ADOPTED
 
 
 def _dark(placed: ControlHarness) -> ActiveRun:

@@ -126,7 +126,7 @@ def _is_answer(error: ClientError) -> bool:
 
 
 class _Guarded:
-    """A client of a place. Its paginators are the service's own."""
+    """A client of a place: its operations alone, because the calls of a paginator would not be guarded."""
 
     def __init__(self, client: object, silence: Silence) -> None:
         self._client = client
@@ -134,7 +134,5 @@ class _Guarded:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._client, name)
-        if name in {"meta", "get_paginator"}:
-            return found
         creates = name.startswith("create_")
         return lambda **parameters: self._silence.call(lambda: found(**parameters), creates=creates)
