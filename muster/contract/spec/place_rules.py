@@ -54,6 +54,14 @@ def _beside_a_ladder(spec: SpecFields) -> Iterator[Problem]:
         if is_set:
             remedy = "write a rung for each type, plan or place in places.ladder instead"
             yield StatedProblem(field, "set together with places.ladder", remedy)
+    for number, rung in enumerate(spec.places.ladder if spec.places and spec.keep_alive_period_in_seconds else ()):
+        if rung.spot:
+            yield StatedProblem(
+                f"places.ladder[{number}].spot",
+                "set to true together with keep_alive_period_in_seconds",
+                "leave one of the two out",
+                "warm pools are available only for on-demand instances",
+            )
 
 
 def _bound_to_home(spec: SpecFields, place: str) -> Iterator[Problem]:

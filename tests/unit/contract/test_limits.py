@@ -225,6 +225,11 @@ LOGIN = "training_image_config.training_repository_auth_config.training_reposito
 # The field that the error names; the fields of the spec; then another field, just inside, just outside. None is none.
 RELATIONS: list[tuple[str, Fields, str, Any, Any]] = [
     ("overrides.0.keep_alive_period_in_seconds", {"keep_alive_period_in_seconds": 60}, "overrides.0.spot", False, True),
+    (
+        "places.ladder[1].spot",
+        {"keep_alive_period_in_seconds": 60, "places": {"ladder": [{"place": "oregon"}, {"place": "home"}]}},
+        *("places.ladder.1.spot", False, True),
+    ),
     ("overrides.0.instance_preferences", PREFERENCES, "overrides.0.spot", False, True),
     ("max_wait_seconds", {"max_wait_seconds": 90_000}, "overrides.0.spot", True, False),
     ("input_data_config", {**PROGRAM, **channels(channel("muster-source"))}, "source_dir", None, "code"),
