@@ -8,7 +8,7 @@ from dataclasses import replace
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.backend_rules import backend_problems
 from muster.contract.spec.hook import OWN_LOOP, hook_problems
-from muster.contract.spec.place_rules import place_problems
+from muster.contract.spec.place_rules import PLACED_ENVIRONMENT_MAX, place_problems
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
 from muster.contract.spec.recipe_reference import RECIPE_CHANNEL
@@ -191,9 +191,11 @@ def _override_problems(spec: SpecFields) -> Iterator[Problem]:
             yield StatedProblem(where, "set without instance_type", "set instance_type as well")
         merged = with_override(spec, override)
         entries = len(merged.environment)
-        if entries > ENVIRONMENT_MAX:
-            allowed = f"at most {ENVIRONMENT_MAX} entries, including those of the run"
-            remedy = f"remove {entries - ENVIRONMENT_MAX}"
+        most = ENVIRONMENT_MAX if spec.places is None else PLACED_ENVIRONMENT_MAX
+        # More in the run's own environment is another problem.
+        if entries > max(most, len(spec.environment)):
+            allowed = f"at most {most} entries, including those of the run"
+            remedy = f"remove {entries - most}"
             yield Problem(f"{field}.environment", f"{entries} entries", remedy, allowed)
         channels = len(merged.input_data_config)
         if channels > CHANNELS_MAX:

@@ -266,6 +266,12 @@ RELATIONS: list[tuple[str, Fields, str, Any, Any]] = [
         {"overrides": {"0": {"environment": {"more": ""}}}},
         *("environment", entries(91), entries(92)),
     ),
+    ("environment", {"places": {"home": 4}, "overrides": {"0": {}}}, "environment", entries(91), entries(92)),
+    (
+        "overrides.0.environment",
+        {"places": {"home": 4}, "overrides": {"0": {"environment": {"more": ""}}}},
+        *("environment", entries(90), entries(91)),
+    ),
     (
         "overrides.0.fallback_instance_types",
         {"overrides": {"0": {"fallback_instance_types": ["ml.g6.xlarge"]}}},
