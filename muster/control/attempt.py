@@ -207,7 +207,10 @@ def _create(launcher: Launcher, replica: ActiveReplica, record: Record, *, repea
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused; the response to an earlier one may have been lost.
         job = _found(jobs, current)
-        return _adopt(replica, current, job) if job else not_created(current, refused.failure_class, refused.reason)
+        if job is not None:
+            return _adopt(replica, current, job)
+        left = _denied(replica, current, refused, is_first=not repeated)
+        return left or not_created(current, refused.failure_class, refused.reason)
     except Exception:
         _obey_fence(replica, current)
         raise
@@ -228,6 +231,14 @@ def _found(jobs: Jobs, current: Attempt) -> Job | None:
     with suppress(PlaceDeniesError):
         return jobs.find(current.job)
     return None
+
+
+def _denied(replica: ActiveReplica, current: Attempt, refused: LaunchRefusedError, *, is_first: bool) -> Attempt | None:
+    """The attempt as it ends where its place denied the launch, and its replica has another one."""
+    if not refused.denied or current.where is None or current.where.is_home:
+        return None
+    denies = PlaceDeniesError(current.where.place, refused.reason)
+    return given_up(replica, current, denies, stopping=False, is_first=is_first)
 
 
 def _existing(replica: ActiveReplica, current: Attempt) -> Job | None:

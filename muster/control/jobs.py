@@ -75,9 +75,11 @@ class Creation(NamedTuple):
 class LaunchRefusedError(Exception):
     """The service refused to create a job."""
 
-    def __init__(self, failure_class: FailureClass, reason: str) -> None:
+    def __init__(self, failure_class: FailureClass, reason: str, *, denied: bool = False) -> None:
         self.failure_class = failure_class
         self.reason = reason
+        self.denied = denied
+        """Whether the caller may not do this where the job would run."""
         super().__init__(reason)
 
 
@@ -94,12 +96,17 @@ class PlaceSilentError(ConnectionError):
 
 
 class PlaceDeniesError(PlaceSilentError):
-    """It does not let its jobs be looked after, so no more is known of them than if it did not answer."""
+    """It does not let jobs be created or looked after, so no more is known of it than if it did not answer."""
 
     what = "denies access"
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, reason: str = "") -> None:
         super().__init__(place, sent=False)
+        self.reason = reason
+        """In the words of its service."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}: {self.reason}" if self.reason else super().__str__()
 
 
 class HasPatience(Protocol):

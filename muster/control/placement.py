@@ -73,6 +73,7 @@ class Placement(Patient, ABC):
 
         Raises:
             PlaceSilentError: the place does not answer.
+            LaunchRefusedError: it denies access.
         """
 
     @abstractmethod

@@ -17,7 +17,7 @@ from muster.contract.aws.failure_classes import classify_request_error
 from muster.contract.layout import s3_uri
 from muster.contract.run.plan import Plan
 from muster.contract.run.session_tags import TAG_LINEAGE, TAG_MODEL, TAG_RUN, model_tag
-from muster.control.aws.aws_errors import error_code, error_message, is_transient
+from muster.control.aws.aws_errors import error_code, error_message, is_denied, is_transient
 from muster.control.aws.sagemaker_jobs import TrainingJobs
 from muster.control.jobs import Jobs, LaunchRefusedError
 from muster.control.runtime import clock
@@ -131,6 +131,6 @@ class Launcher:
                 raise
             code = error_code(error)
             reason = f"{code}: {error_message(error)} (the launcher role, in which jobs are created)"
-            raise LaunchRefusedError(classify_request_error(code), reason) from error
+            raise LaunchRefusedError(classify_request_error(code), reason, denied=is_denied(error)) from error
         credentials = answer["Credentials"]
         return Session(self._clients.sagemaker_in(credentials), credentials, credentials["Expiration"])

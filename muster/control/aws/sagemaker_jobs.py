@@ -18,7 +18,7 @@ from muster.contract.run.attempt import granted_type
 from muster.contract.run.job_details import job_details
 from muster.contract.run.job_request import training_job_request
 from muster.contract.run.orphans import ActiveJob, listing
-from muster.control.aws.aws_errors import error_code, error_message, is_transient, patiently
+from muster.control.aws.aws_errors import error_code, error_message, is_denied, is_transient, patiently
 from muster.control.jobs import Creation, Job, LaunchRefusedError
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
@@ -91,7 +91,7 @@ class TrainingJobs:
                 raise
             # Not `from error`: its text holds the message as it came.
             reason = f"{code}: {_without_private_values(error_message(error))}"
-            raise LaunchRefusedError(classify_request_error(code), reason) from None
+            raise LaunchRefusedError(classify_request_error(code), reason, denied=is_denied(error)) from None
         return Creation(is_new=True)
 
     def find(self, name: str, patience: TimeBudget | None = None) -> Job | None:

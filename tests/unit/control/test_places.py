@@ -924,13 +924,72 @@ def test_an_end_counts_by_its_times_for_the_ceiling_if_its_place_denies_the_bill
     assert mark == f"1-1-cost-{(7_200 if sessions == 'open' else 10_800) * 115_000 // 3_600}"
 
 
-def test_a_launch_that_a_place_denies_says_so(placed: ControlHarness) -> None:
+def _deny_launch(placed: ControlHarness, what: str) -> None:
+    """Oregon denies one thing that a launch needs there."""
+    place = placed.place("oregon")
+    if what == "session":
+        place.deny_access()
+    elif what == "bucket":
+        denied = AwsError("AccessDenied", "no", 403)
+        placed.cloud.calls.inject(Fault("PutObject", denied, when=_in_bucket(place.at.bucket), count=None))
+    else:
+        output = f"s3://{place.at.bucket}/"
+        denied = AwsError("AccessDeniedException", "no", 400)
+
+        def is_there(call: Call) -> bool:
+            return call.parameters["OutputDataConfig"]["S3OutputPath"].startswith(output)
+
+        placed.cloud.calls.inject(Fault("CreateTrainingJob", denied, when=is_there, count=None))
+
+
+DENIALS = pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("session", "AccessDenied: not authorized to perform: sts:AssumeRole (the launcher role, in which"),
+        ("bucket", f"AccessDenied: no (s3://{OUTPOSTS['oregon'].bucket}, where its jobs read)"),
+        ("job", "AccessDeniedException: no"),
+    ],
+)
+
+
+@DENIALS
+def test_a_launch_that_a_place_denies_says_so(placed: ControlHarness, what: str, words: str) -> None:
     placed.plan(**SHARES)
-    placed.place("oregon").deny_access()
+    _deny_launch(placed, what)
     assert placed.arm(0) is Launch.CONCLUDED
     current = placed.record(0).current
     assert current.failure_class is FailureClass.INVALID_REQUEST
-    assert current.reason.startswith("AccessDenied: not authorized")
+    assert current.reason.startswith(words)
+
+
+@DENIALS
+def test_a_replica_whose_launch_a_place_denies_goes_to_a_rung_elsewhere_at_once(
+    placed: ControlHarness, what: str, words: str
+) -> None:
+    rungs = LADDER["places"]["ladder"]
+    placed.plan(**LADDER | {"places": {"ladder": [rungs[0], {"place": "oregon"}, rungs[1]]}})
+    _deny_launch(placed, what)
+    assert placed.arm(0) is Launch.CONCLUDED
+    left, decision = placed.record(0).current, placed.record(0).decision
+    assert left.failure_class is FailureClass.CAPACITY
+    assert left.reason.startswith(f"oregon denies access: {words}")
+    assert left.reason.endswith("; the next rung is tried")
+    assert left.where is not None
+    assert not left.where.may_run
+    assert decision is not None
+    assert decision.delay_seconds == 0
+    assert placed.arm(0, 2) is Launch.CREATED
+    assert jobs_in(placed, "tokyo") == [placed.job(0, 2)]
+
+
+def test_a_denial_of_the_bucket_at_home_says_nothing_of_a_place(placed: ControlHarness) -> None:
+    source = f"source/{'a' * 64}.tar.gz"
+    placed.plane.store.create(source, b"archive")
+    placed.plan(**LADDER, source_dir=f"s3://bucket/{source}")
+    denied = AwsError("AccessDenied", "no", 403)
+    placed.cloud.calls.inject(Fault("GetObject", denied, when=lambda call: call.parameters["Key"] == source))
+    with pytest.raises(ClientError, match="AccessDenied"):
+        placed.arm(0)
 
 
 def test_a_replica_that_could_not_be_launched_is_lost_though_its_place_is_silent(placed: ControlHarness) -> None:

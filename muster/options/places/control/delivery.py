@@ -20,6 +20,7 @@ def deliver(run: PlannedRun, rank: int, there: DocumentStore) -> None:
 
     Raises:
         PlaceSilentError: the place does not answer.
+        LaunchRefusedError: it denies access.
         ClientError, BotoCoreError: S3 failed at home, or throttles there.
     """
     documents, keys, folders = delivered(run.plan, rank)

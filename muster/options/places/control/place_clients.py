@@ -10,7 +10,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from muster.contract.aws.price_offers import ENDPOINT_REGION, SERVICE, filters_of, training_prices
-from muster.control.aws.aws_errors import http_status, is_throttled
+from muster.control.aws.aws_errors import http_status, is_denied, is_throttled
 from muster.control.jobs import PlaceSilentError
 from muster.control.runtime import clock
 from muster.control.runtime.parallel import PARALLEL
@@ -95,9 +95,12 @@ class Silence:
         self._place = place
         self._until = -1.0
 
-    def guarded(self, client: object) -> Any:
-        """The client, whose calls raise PlaceSilentError where the place does not answer."""
-        return _Guarded(client, self)
+    def guarded(self, client: object, denied: Callable[[ClientError], Exception] | None = None) -> Any:
+        """The client, whose calls raise PlaceSilentError where the place does not answer.
+
+        `denied`: what they raise where it denies them, if not the service's own error.
+        """
+        return _Guarded(client, self, denied)
 
     def call(self, call: Callable[[], Any], *, creates: bool) -> Any:
         """What a call of the place answers; `creates`: whether it creates a job.
@@ -128,11 +131,21 @@ def _is_answer(error: ClientError) -> bool:
 class _Guarded:
     """A client of a place: its operations alone, because the calls of a paginator would not be guarded."""
 
-    def __init__(self, client: object, silence: Silence) -> None:
+    def __init__(self, client: object, silence: Silence, denied: Callable[[ClientError], Exception] | None) -> None:
         self._client = client
         self._silence = silence
+        self._denied = denied
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._client, name)
         creates = name.startswith("create_")
-        return lambda **parameters: self._silence.call(lambda: found(**parameters), creates=creates)
+
+        def call(**parameters: Any) -> Any:
+            try:
+                return self._silence.call(lambda: found(**parameters), creates=creates)
+            except ClientError as error:
+                if self._denied is not None and is_denied(error):
+                    raise self._denied(error) from error
+                raise
+
+        return call

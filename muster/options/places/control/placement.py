@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, cast
 
 from botocore.exceptions import ClientError
 
+from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.partitions import Locality
 from muster.contract.run.attempt import requested_type
 from muster.contract.spec.place_rules import deployment_problems
-from muster.control.aws.aws_errors import is_denied
+from muster.control.aws.aws_errors import error_code, error_message, is_denied
 from muster.control.aws.sagemaker_jobs import TrainingJobs, last_lines
-from muster.control.jobs import HasPatience, PlaceDeniesError, PlaceSilentError
+from muster.control.jobs import HasPatience, LaunchRefusedError, PlaceDeniesError, PlaceSilentError
 from muster.control.placement import PlacedReplica, Placement, PlacementOffer
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function_settings import AttemptEnvironment
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 def _denials(place: str) -> Iterator[None]:
     """Raise PlaceDeniesError where a place denies a call that looks after its jobs.
 
-    What creates a job is not among them: its refusal ends the attempt, and says why.
+    What creates a job is not among them: its refusal (LaunchRefusedError) ends the attempt, and says why.
     """
     try:
         yield
@@ -145,13 +146,18 @@ class OpenPlace:
     def store(self, plan: Plan | None = None) -> DocumentStore:
         """The outpost's bucket: for a session of a run, to put there what its jobs read; otherwise to read outputs.
 
-        The first one's calls raise PlaceSilentError where the place does not answer.
+        The first one's calls raise PlaceSilentError where the place does not answer, and LaunchRefusedError where it
+        denies them.
         """
         from muster.control.aws.store import DocumentStore  # noqa: PLC0415
 
         session = self._standing if plan is None else self.launcher.session_of(plan)
         s3 = self._clients.s3(self.at.region, session.credentials)
-        return DocumentStore(s3 if plan is None else self.silence.guarded(s3), self.at.bucket)
+        return DocumentStore(s3 if plan is None else self.silence.guarded(s3, self._bucket_refused), self.at.bucket)
+
+    def _bucket_refused(self, error: ClientError) -> LaunchRefusedError:
+        reason = f"{error_code(error)}: {error_message(error)} (s3://{self.at.bucket}, where its jobs read)"
+        return LaunchRefusedError(FailureClass.INVALID_REQUEST, reason, denied=True)
 
     def last_lines(self, job: str, count: int) -> list[str]:
         """The last lines of a job's log."""
