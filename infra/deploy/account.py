@@ -184,7 +184,7 @@ class Account:
         try:
             with translated():
                 return _json(self.client("stepfunctions").describe_execution(executionArn=execution)["input"])
-        except ClientError:
+        except DeniedError:
             return {}
 
     @staticmethod

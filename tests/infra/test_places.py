@@ -10,6 +10,7 @@ import pytest
 from moto import mock_aws
 from pydantic import TypeAdapter
 
+from muster.client.client_errors import BusyError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import ConfigurationError, Problem, SettingsError
 from muster.contract.names import JobName
@@ -37,6 +38,8 @@ from muster.options.places.infra import further_stacks
 from muster.options.places.infra.further_stacks import PlaceStack, PlaceStacks
 from muster.options.places.infra.home_access import LAUNCHES, LOOKS_AFTER, deployed_places
 from tests.infra.variants import BOUNDARY, ELSEWHERE, HOME, Variant
+from tests.memory import AwsError, Fault
+from tests.memory.cloud import MemoryCloud
 from tests.support.template import FUNCTIONS, Statement, Template, function, matches
 
 PLACE = Locality("aws", "us-east-1", HOME)
@@ -399,6 +402,40 @@ def test_a_place_is_removed_while_runs_train_elsewhere_and_not_under_its_own(mon
     # A place of the same name elsewhere is another one.
     moved = {"tokyo": {**TOKYO, "region": "ap-northeast-3"}}
     assert [one.place.region for one in stacks(monkeypatch, there, before=moved).unwanted] == ["ap-northeast-3"]
+
+
+class ReadingAccount(PlaceAccount):
+    """An account that reads what its runs say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cloud, self.runs = MemoryCloud(), ["uses"]
+        self.machine = self.cloud.workflow.machine_arn
+        spec = json.dumps({"places": {"tokyo": 1}})
+        self.cloud.client("stepfunctions").start_execution(stateMachineArn=self.machine, name="uses", input=spec)
+
+    def client(self, service: str) -> Any:
+        return self.cloud.client(service)
+
+    def run_input(self, machine: str, run: str) -> Mapping[str, Any]:
+        return Account.run_input(self, self.machine, run)
+
+
+def test_a_place_is_not_removed_while_it_cannot_be_read_which_runs_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = ReadingAccount()
+
+    def removal() -> list[str]:
+        return found(stacks(monkeypatch, there, before={"tokyo": TOKYO}, after={}).problems())
+
+    [said] = removal()
+    assert "used by uses" in said
+    fault = Fault("DescribeExecution", AwsError("ThrottlingException", "Rate exceeded", 400), count=None)
+    there.cloud.calls.inject(fault)
+    with pytest.raises(BusyError, match="DescribeExecution: ThrottlingException"):
+        removal()
+    # Who may deploy may be denied the inputs of runs: the jobs in the place show those that use it.
+    fault.error = AwsError("AccessDeniedException", "no", 400)
+    assert removal() == []
 
 
 @pytest.mark.parametrize(
