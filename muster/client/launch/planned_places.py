@@ -108,7 +108,8 @@ def _of_rung(spec: Spec, rung: Rung) -> Sequence[Spec]:
 
 
 def _is_spot(spec: Spec, rung: Rung) -> bool:
-    return spec.spot if rung.spot is None else rung.spot
+    """Whether its jobs are on spot: a training plan reserves instances, also where the spec is on spot."""
+    return (spec.spot if rung.spot is None else rung.spot) and rung.training_plan is None
 
 
 def _remarks(spec: Spec, outposts: Sequence[str]) -> Iterator[str]:

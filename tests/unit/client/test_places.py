@@ -9,9 +9,11 @@ from muster.client.cli.dry_run_text import dry_run_lines
 from muster.client.cli.status_table import status_lines
 from muster.client.client_errors import ClientError, PlacedReplicaError
 from muster.client.launch.dry_run import dry_run
+from muster.client.launch.planned_places import planned_places
 from muster.client.runs.cancellation import cancel_replica
 from muster.client.runs.observer import Observer
 from muster.client.sdk import Run
+from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.layout import RunLayout
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.attempt_request import Launch
@@ -45,6 +47,17 @@ def test_a_plan_says_what_each_place_needs_and_what_a_round_sends() -> None:
     ]
     sent = "A round sends 2 sums to the bucket at home and as many means back: $0.08 for each GB of a mean"
     assert lines[begin + 5].strip().startswith(sent)
+
+
+def test_a_rung_on_a_training_plan_needs_no_quota_for_spot() -> None:
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/one"
+    spec = parse_spec({**SPEC, "spot": True, "places": {"ladder": [{"training_plan": plan}, {"place": "oregon"}]}})
+    planned = planned_places(spec, {}, SHIPPED_PRICES)
+    assert planned is not None
+    assert [[quota.name for quota in place.quotas] for place in planned.places] == [
+        ["ml.m5.large for training job usage"],
+        ["ml.m5.large for spot training job usage"],
+    ]
 
 
 def test_status_and_events_say_where_each_attempt_runs_why_and_what_may_still_run(placed: ControlHarness) -> None:
