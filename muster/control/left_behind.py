@@ -10,7 +10,7 @@ from muster.contract.aws.job_status import JobStatus
 from muster.contract.run.attempt import NOT_CREATED, Attempt
 from muster.contract.run.record import Record
 from muster.control.active_run import ActiveReplica
-from muster.control.cost_ceiling import note_end
+from muster.control.cost_ceiling import note_end, note_launch
 from muster.control.jobs import Job, PlaceSilentError
 from muster.control.runtime import clock
 
@@ -26,7 +26,10 @@ def call_back(replica: ActiveReplica, record: Record | None) -> None:
             job = _stopped(replica, left)
         except PlaceSilentError:
             continue
-        if job is not None and job.end is not None:
+        if job is None:
+            # Its launch was noted all the same.
+            note_end(replica, _without_doubt(left))
+        elif job.end is not None:
             # The event of its end may be lost: EventBridge tries for a day to send one.
             note_end(replica, job.applied_to(left, stopping=False))
         replica.update(lambda record, left=left: _with(record, left, may_run=False))  # type: ignore[misc]
@@ -57,7 +60,11 @@ def given_up(
     proven = {"secondary": current.secondary, "billable_seconds": None} if current.has_proven_job else {}
     may_run = silent.sent or not is_first
     where = current.where.after_silence(clock.now()).model_copy(update={"may_run": may_run})
-    return ended.model_copy(update={**proven, "where": where})
+    left = ended.model_copy(update={**proven, "where": where})
+    if may_run:
+        # A job of which nothing is known yet costs as much as others.
+        note_launch(replica, left)
+    return left
 
 
 def not_created(current: Attempt, failure_class: FailureClass, reason: str) -> Attempt:
@@ -109,6 +116,12 @@ def _carried(current: Attempt, left: Attempt, job: Job) -> Attempt:
 def note_silence(replica: ActiveReplica, current: Attempt, at: str) -> None:
     """Record that the place of `current` did not answer, so that its job was not stopped."""
     replica.update(lambda record: _with(record, current, silent_since=at, may_run=True))
+
+
+def _without_doubt(left: Attempt) -> Attempt:
+    """`left`, of which it is known that no job runs."""
+    where = left.where and left.where.model_copy(update={"may_run": False})
+    return left.model_copy(update={"where": where})
 
 
 def _stopped(replica: ActiveReplica, left: Attempt) -> Job | None:

@@ -337,6 +337,28 @@ def test_a_job_that_ended_in_a_silent_place_counts_for_the_ceiling_as_it_is_bill
     assert _spent(placed, run) == pytest.approx(0.23)
 
 
+@pytest.mark.parametrize("is_created", [True, False])
+def test_a_job_that_may_have_been_created_counts_for_the_ceiling_until_its_place_answers(
+    placed: ControlHarness, *, is_created: bool
+) -> None:
+    run = placed.plan(**LADDER, cost_ceiling_usd=100.0)
+    failed = AwsError("InternalFailure", "", 500)
+    placed.cloud.calls.inject(Fault("CreateTrainingJob", failed, after_effect=is_created))
+    with pytest.raises(PlaceSilentError):
+        placed.arm(1)
+    placed.place("oregon").go_silent()
+    placed.cloud.clock.sleep(30)
+    assert [placed.arm(1), placed.arm(1, 2)] == [Launch.CONCLUDED, Launch.CREATED]
+    placed.cloud.clock.sleep(10 * 3_600)
+    assert _spent(placed, run) == pytest.approx(1.15)
+    placed.place("oregon").answer_again()
+    placed.arm(1, 2)  # a re-arm of the attempt that trains now: it stops the first job, if there is one
+    placed.cloud.clock.sleep(120)
+    placed.deliver()
+    placed.cloud.clock.sleep(10 * 3_600)
+    assert _spent(placed, run) == 0.0  # it never had an instance
+
+
 # --- events ---------------------------------------------------------------------------------------
 
 
