@@ -64,9 +64,15 @@ def planned_places(spec: Spec, known: Mapping[str, KnownPlace], prices: PriceTab
         places=tuple(_planned(spec, name, known.get(name), prices) for name in places.named),
         outposts=len(outposts),
         # Each sends the sum of its replicas to the home bucket, and reads the mean from there.
-        egress_usd_per_gb=round(2 * len(outposts) * EGRESS_USD_PER_GB, 4),
+        egress_usd_per_gb=round(2 * sum(_is_far(name, known) for name in outposts) * EGRESS_USD_PER_GB, 4),
         remarks=tuple(_remarks(spec, outposts)),
     )
+
+
+def _is_far(name: str, known: Mapping[str, KnownPlace]) -> bool:
+    """Whether a place is in another region than home, or may be: within a region traffic is free between accounts."""
+    home, there = known.get(HOME), known.get(name)
+    return home is None or there is None or home.region != there.region
 
 
 def _planned(spec: Spec, name: str, known: KnownPlace | None, home: PriceTable) -> PlannedPlace:

@@ -9,7 +9,7 @@ from muster.client.cli.dry_run_text import dry_run_lines
 from muster.client.cli.status_table import status_lines
 from muster.client.client_errors import ClientError, PlacedReplicaError
 from muster.client.launch.dry_run import dry_run
-from muster.client.launch.planned_places import planned_places
+from muster.client.launch.planned_places import KnownPlace, planned_places
 from muster.client.runs.cancellation import cancel_replica
 from muster.client.runs.observer import Observer
 from muster.client.sdk import Run
@@ -47,6 +47,22 @@ def test_a_plan_says_what_each_place_needs_and_what_a_round_sends() -> None:
     ]
     sent = "A round sends 2 sums to the bucket at home and as many means back: $0.08 for each GB of a mean"
     assert lines[begin + 5].strip().startswith(sent)
+
+
+def test_what_goes_to_a_place_in_the_region_of_home_costs_nothing() -> None:
+    known = {
+        "home": KnownPlace(region="us-east-1", account="123456789012"),
+        "team": KnownPlace(region="us-east-1", account="210987654321"),
+        "oregon": KnownPlace(region="us-west-2", account="123456789012"),
+    }
+    for places, regions, usd in (
+        ({"home": 1, "team": 1}, known, 0.0),
+        ({"oregon": 1, "team": 1}, known, 0.04),
+        ({"home": 1, "team": 1}, {}, 0.04),  # of what is not known, the bound
+    ):
+        planned = planned_places(parse_spec({**SPEC, "replicas": 2, "places": places}), regions, SHIPPED_PRICES)
+        assert planned is not None
+        assert planned.egress_usd_per_gb == usd
 
 
 def test_a_rung_on_a_training_plan_needs_no_quota_for_spot() -> None:

@@ -27,7 +27,10 @@ _BEGIN = timestamps.from_epoch_milliseconds(0)
 
 
 def known_places(cloud: Cloud, spec: Spec) -> dict[str, KnownPlace]:
-    """The places of the stack that `spec` names, with prices, and with quotas where the caller's account is theirs."""
+    """The places of the stack that `spec` names, with prices, and with quotas where the caller's account is theirs.
+
+    Of home, which all of them exchange sums with, at least where it is.
+    """
     stack = cloud.stack
     if not stack.places:
         return {}
@@ -35,7 +38,8 @@ def known_places(cloud: Cloud, spec: Spec) -> dict[str, KnownPlace]:
     named = [] if spec.places is None else spec.places.named
     types = {kind for rank in range(spec.replicas) for kind in spec.of_rank(rank).instance_types}
     found = (Place(name=HOME, region=cloud.session.region_name, account=stack.account), *deployed.places)
-    return {one.name: _seen(cloud, one.region, one.account, types) for one in found if one.name in named}
+    home = KnownPlace(region=found[0].region, account=found[0].account)
+    return {HOME: home} | {one.name: _seen(cloud, one.region, one.account, types) for one in found if one.name in named}
 
 
 def _seen(cloud: Cloud, region: str, account: str, types: set[str]) -> KnownPlace:
