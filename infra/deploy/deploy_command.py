@@ -239,6 +239,7 @@ class Work:
         """What the deployment changes, in the stack and in those beside it."""
         self._say(self._lines(changes, bucket))
         self._say(f"Stack {name}: {_summary(lines)}" for name, lines in beside.items())
+        self._say(f"WARNING: {line}" for one in self.further for line in one.warnings())
 
     def _say(self, lines: Iterable[str]) -> None:
         if not self.as_json:

@@ -94,7 +94,9 @@ def destroy(
     if unfinished.blocking and not stop_runs:
         raise RunsRunningError(name, unfinished.blocking)
     if not as_json:
-        print_lines(_announcement(work, unfinished, delete_data))
+        with busy("asking the places"):
+            warnings = [line for one in further for line in one.warnings()]
+        print_lines([*_announcement(work, unfinished, delete_data), *(f"WARNING: {line}" for line in warnings)])
     if not yes:
         _ask(name, as_json=as_json)
     stopped = list(unfinished.runs)

@@ -36,6 +36,9 @@ class FurtherStacks(Protocol):
     def problems(self) -> Iterable[Problem]:
         """What forbids to deploy the former, or to delete the latter."""
 
+    def warnings(self) -> Iterable[str]:
+        """What stays of the latter, because nothing can be deleted there now, with what to do about it."""
+
     def changes(self, assembly: Assembly) -> Mapping[str, list[str]]:
         """What a deployment would change, one line for each resource, by the names of stacks."""
 

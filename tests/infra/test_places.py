@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import boto3
 import pytest
+from botocore.exceptions import ConnectTimeoutError
 from moto import mock_aws
 from pydantic import TypeAdapter
 
+from muster.client.aws.error_translation import translated
 from muster.client.client_errors import BusyError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import ConfigurationError, Problem, SettingsError
@@ -306,6 +309,7 @@ class PlaceAccount(Account):
         self.is_there = True
         self.leads_to, self.jobs, self.buckets, self.runs = leads_to, list[JobName](), list[str](), list[str]()
         self.prefixes: dict[str, str] = {}
+        self.error: Exception | None = None
 
     def answers(self, service: str, call: Callable[[Any], object]) -> bool:
         return self.is_there
@@ -315,11 +319,19 @@ class PlaceAccount(Account):
         return {"replicas": 1, "places": {"shares": {"tokyo": 1}}} if run == "uses" else {"replicas": 1}
 
     def place(self) -> Locality:
+        self._reach()
         return Locality("aws", "ap-northeast-1", self.leads_to)
 
     def stack(self, name: str) -> DeployedStack | None:
         assert name == "Muster-tokyo"
+        self._reach()
         return self.there
+
+    def _reach(self) -> None:
+        """Raise where what calls this account meets an error."""
+        with translated():
+            if self.error is not None:
+                raise self.error
 
     def bucket(self, name: str, place: Locality) -> BucketState | None:
         return BucketState() if name in self.buckets else None
@@ -331,6 +343,7 @@ class PlaceAccount(Account):
         return self.runs
 
     def active_jobs(self, prefix: str) -> Iterator[ActiveJob]:
+        self._reach()
         return (ActiveJob(job, str(job), datetime.now(UTC)) for job in self.jobs)
 
 
@@ -404,6 +417,71 @@ def test_a_place_is_removed_while_runs_train_elsewhere_and_not_under_its_own(mon
     assert [one.place.region for one in stacks(monkeypatch, there, before=moved).unwanted] == ["ap-northeast-3"]
 
 
+INVALID_TOKEN = AwsError("InvalidClientTokenId", "The security token included in the request is invalid.", 403)
+GONE = pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        # A closed account, or a region that is not enabled; a role of such an account; no way; no profile.
+        (INVALID_TOKEN, ": An error occurred (InvalidClientTokenId) when calling"),
+        (AwsError("AccessDenied", "not authorized to perform: sts:AssumeRole", 403), ": An error occurred (AccessDen"),
+        (ConnectTimeoutError(endpoint_url="https://sts.ap-northeast-1.amazonaws.com"), ": Connect timeout on endpoint"),
+        (None, ", with the profile nobody-has-it: The config profile (nobody-has-it) could not be found"),
+    ],
+)
+
+
+def _lost(there: PlaceAccount, error: Exception | None) -> dict[str, Any]:
+    """The table of a place that meets this error; None: there is no such profile."""
+    there.error = error.as_client_error("GetCallerIdentity") if isinstance(error, AwsError) else error
+    return {"tokyo": TOKYO if error is not None else {**TOKYO, "profile": "nobody-has-it"}}
+
+
+@GONE
+def test_a_place_that_is_gone_is_named_and_keeps_the_deployment_from_beginning(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None, words: str
+) -> None:
+    there = PlaceAccount()
+    table = _lost(there, error)
+    [said] = found(stacks(monkeypatch, there, before=table, after=table).problems())
+    assert said.startswith(f"places.tokyo: account {ELSEWHERE} cannot be asked in ap-northeast-1{words}")
+    assert said.endswith("or let this network reach it; if it is gone, remove its table")
+
+
+@GONE
+def test_a_place_that_is_gone_can_be_removed_once_no_run_uses_it(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None, words: str
+) -> None:
+    there = PlaceAccount()
+    table = _lost(there, error)
+    home = PlaceAccount()
+    home.runs = ["uses", "elsewhere"]
+
+    def removal() -> PlaceStacks:
+        outposts = stacks(monkeypatch, there, before=table, after={})
+        vars(outposts)["_home"] = replace(vars(outposts)["_home"], account=home)
+        return outposts
+
+    [said] = found(removal().problems())
+    assert "used by uses" in said
+    home.runs = ["elsewhere"]
+    outposts = removal()
+    assert found(outposts.problems()) == []
+    assert outposts.changes(Written([], "data")) == {}
+    assert outposts.remove(delete_data=True) == [OUTPOST.bucket]
+    [warning] = outposts.warnings()
+    assert f"the stack Muster-tokyo of the place tokyo stays, because account {ELSEWHERE} cannot be asked in" in warning
+    assert words in warning
+    assert "aws cloudformation delete-stack --stack-name Muster-tokyo --region ap-northeast-1" in warning
+
+
+def test_a_place_that_is_only_busy_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = PlaceAccount()
+    there.error = AwsError("ThrottlingException", "Rate exceeded", 400).as_client_error("GetCallerIdentity")
+    outposts = stacks(monkeypatch, there, before={"tokyo": TOKYO}, after={})
+    with pytest.raises(BusyError):
+        found(outposts.problems())
+
+
 class ReadingAccount(PlaceAccount):
     """An account that reads what its runs say."""
 
@@ -474,6 +552,9 @@ class Noted:
 
     def problems(self) -> Sequence[Problem]:
         return self.found
+
+    def warnings(self) -> Sequence[str]:
+        return []
 
     def changes(self, assembly: Assembly) -> Mapping[str, list[str]]:
         return {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from muster.client.aws.error_translation import translated
+from muster.client.client_errors import CredentialsError, DeniedError, RefusedError, UnreachableError
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.names import run_name
@@ -38,6 +39,8 @@ class PlaceStack:
     """The stack to which it belongs (`home_arn`)."""
     variables: Mapping[str, str | None]
     """What differs in the environment of a process that deploys there; None: it is unset."""
+    profile: str | None = None
+    """With which `account` was opened, if one is named."""
 
     @property
     def field(self) -> str:
@@ -53,6 +56,33 @@ class PlaceStack:
     def deployed(self) -> DeployedStack | None:
         """It, as it is deployed."""
         return self.account.stack(self.stack)
+
+    @cached_property
+    def lost(self) -> str | None:
+        """Why nothing can be asked there: its account, its region or the profile is gone, perhaps. None: it answers."""
+        try:
+            self.account.place()
+        except (CredentialsError, DeniedError, RefusedError, UnreachableError) as error:
+            why = str(error.__cause__ or error).rstrip(".")
+            profile = "" if self.profile is None else f", with the profile {self.profile}"
+            return f"account {self.outpost.account} cannot be asked in {self.outpost.region}{profile}: {why}"
+        return None
+
+    def unreached(self) -> Iterator[Problem]:
+        """Where its account cannot be asked."""
+        if self.lost is not None:
+            remedy = "log in, name another profile, or let this network reach it; if it is gone, remove its table"
+            yield StatedProblem(self.field, self.lost, remedy)
+
+    def farewell(self) -> Iterator[str]:
+        """Where it cannot be deleted, what is to be done later."""
+        if self.lost is not None:
+            region, bucket = self.outpost.region, self.outpost.bucket
+            yield (
+                f"the stack {self.stack} of the place {self.name} stays, because {self.lost}. Once that is possible, "
+                f"delete it: aws cloudformation delete-stack --stack-name {self.stack} --region {region}; then its "
+                f"bucket: aws s3 rb s3://{bucket} --force --region {region}"
+            )
 
     def misled(self) -> Iterator[Problem]:
         """Where the credentials lead elsewhere."""
@@ -97,7 +127,10 @@ class PlaceStack:
         return resource_changes(before, assembly.template_of(self.stack))
 
     def delete(self, *, delete_data: bool) -> str | None:
-        """Delete it; the name of its bucket where that stays. It stays where only it has something."""
+        """Delete it; the name of its bucket where that stays. It stays where only it has something, or nothing can be
+        asked."""
+        if self.lost is not None:
+            return self.outpost.bucket
         if self.deployed is None or self.deployed.outputs.get("Home") != self.home:
             return None  # another stack may have taken the name
         work = Destruction(self.account, self.deployed, self.place)
@@ -114,6 +147,16 @@ class PlaceStack:
                 client.list_objects_v2(Bucket=self.outpost.bucket, Prefix=prefix, MaxKeys=1).get("Contents")
                 for prefix in _VALUABLE
             )
+
+
+class _NoAccount(Account):
+    """An account to which no session leads: there is no such profile."""
+
+    def __init__(self, error: CredentialsError) -> None:
+        self._error = error
+
+    def place(self) -> Locality:
+        raise self._error
 
 
 class PlaceStacks:
@@ -135,9 +178,13 @@ class PlaceStacks:
             variables |= {"AWS_PROFILE": table.profile, **dict.fromkeys(_CREDENTIALS)}
         if local is not None:
             variables |= local.variables
-        session = PlaceSession(table.profile or self._home.profile, table.region, local)
+        profile = table.profile or self._home.profile
+        try:
+            opened = Account(PlaceSession(profile, table.region, local))
+        except CredentialsError as error:
+            opened = _NoAccount(error)
         home = home_arn(self._home.place, stack)
-        return PlaceStack(name, outpost_stack(stack, name), one, Account(session), home, variables)
+        return PlaceStack(name, outpost_stack(stack, name), one, opened, home, variables, profile)
 
     @cached_property
     def wanted(self) -> dict[str, PlaceStack]:
@@ -165,21 +212,22 @@ class PlaceStacks:
             return
         prefixes = {home.settings.job_prefix, outputs.get("JobPrefix", home.settings.job_prefix)}
         for one in self.wanted.values():
-            misled = [*one.misled()]
-            yield from misled or one.problems(prefixes)
+            yield from [*one.unreached()] or [*one.misled()] or one.problems(prefixes)
         for one in self.unwanted:
-            yield from one.misled()
+            # To one that cannot be asked `warnings` is the answer.
+            yield from one.misled() if one.lost is None else ()
             if users := self._users(one, outputs):
                 shown = ", ".join(users[:_RUNS_SHOWN]) + (" and others" if len(users) > _RUNS_SHOWN else "")
                 remedy = "wait until they end, or cancel them with `muster cancel RUN`"
                 yield StatedProblem(one.field, f"it would be removed while it is used by {shown}", remedy)
 
     def _users(self, one: PlaceStack, outputs: Mapping[str, str]) -> list[str]:
-        """The runs that have not ended and name the place, and the jobs of others there."""
+        """The runs that have not ended and name the place, and the jobs of others there, if it can be asked."""
         machine = outputs.get("StateMachineArn")
         runs = [] if machine is None else self._home.account.running_runs(machine)
         using = [run for run in runs if machine is not None and self._names(machine, run, one.name)]
-        jobs = one.account.active_jobs(outputs.get("JobPrefix", self._home.settings.job_prefix))
+        prefix = outputs.get("JobPrefix", self._home.settings.job_prefix)
+        jobs = one.account.active_jobs(prefix) if one.lost is None else ()
         named = {run_name(run) for run in using}
         return [*using, *sorted(str(job.name) for job in jobs if job.name.run not in named)]
 
@@ -187,9 +235,14 @@ class PlaceStacks:
         """Whether a run names the place. The jobs of one that another run has started show it, too."""
         return f'"{place}"' in json.dumps(self._home.account.run_input(machine, run).get("places"))
 
+    def warnings(self) -> Iterator[str]:
+        """What stays of the outposts that are not wanted, because it cannot be deleted now."""
+        for one in self.unwanted:
+            yield from one.farewell()
+
     def changes(self, assembly: Assembly) -> Mapping[str, list[str]]:
         """What a deployment would change in each outpost."""
-        gone = {one.stack: one for one in self.unwanted if one.deployed is not None}
+        gone = {one.stack: one for one in self.unwanted if one.lost is None and one.deployed is not None}
         removed = {name: resource_changes(one.deployed.template, {}) for name, one in gone.items() if one.deployed}
         return {**removed, **{one.stack: one.changes(assembly) for one in self.wanted.values()}}
 
