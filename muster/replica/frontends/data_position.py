@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from torch.utils.data import BatchSampler, Sampler
+from torch.utils.data import BatchSampler, IterableDataset, Sampler
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,13 @@ class LaterSampler(Sampler[Any]):
 def start_at(loader: Any, position: Position) -> bool:
     """Let `loader` begin at `position`; returns whether that is possible: it needs a data set that is not a stream.
 
+    A stream may have a length, too. Its loader has a sampler that says nothing of what the stream gives.
+
     Call it before the loader is iterated over. Batches are those of this process, also where the processes of the
     replica share a sampler, as Accelerate's do.
     """
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return False
     holder, processes = getattr(loader, "batch_sampler", None), 1
     while (inner := getattr(holder, "batch_sampler", None)) is not None:
         if not getattr(holder, "split_batches", False):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
 from muster.huggingface import Algorithm, Context, DiLoCoCallback
@@ -16,9 +17,11 @@ from muster.replica.statistics.metrics import Metrics
 from muster.torch import DiLoCo
 from tests.release.frameworks.processes import all_succeed, processes_of
 from tests.release.frameworks.trainers import (
+    EXAMPLES,
     LIBRARIES,
     Library,
     Module,
+    Stream,
     Watch,
     fit_huggingface,
     fit_lightning,
@@ -118,6 +121,29 @@ def test_a_replica_that_joins_after_the_last_step_trains_nothing(library: Librar
     library.fit(context_of(run, attempt=2), again, max_steps=4)
     assert again.round == 1
     assert torch.equal(again.weight, first.weight)
+
+
+def rerun_after(fit: Any, run: Run, **settings: Any) -> list[int]:
+    """The examples that a rerun sees of a training that was killed in its eleventh step."""
+    with pytest.raises(Killed):
+        fit(context_of(run), Watch(die_at=11), **settings)
+    again = Watch()
+    fit(context_of(run, attempt=2), again, **settings)
+    return again.seen
+
+
+def test_of_a_stream_with_a_length_hugging_face_reads_and_drops_what_the_run_has_trained(run: Run) -> None:
+    seen = rerun_after(fit_huggingface, run, as_data=Stream)
+    # The ninth step is the third one of the second pass.
+    assert seen[:36] == [*range(8, EXAMPLES), *range(EXAMPLES)]
+
+
+def test_of_a_stream_with_a_length_lightning_says_that_it_begins_at_its_start(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = rerun_after(fit_lightning, run, loader=DataLoader(Stream([*range(EXAMPLES)]), 2))
+    assert seen[0] == 0
+    assert "event=data-from-start loader=DataLoader" in caplog.text
 
 
 # --- Hugging Face ---------------------------------------------------------------------------------

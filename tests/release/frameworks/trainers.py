@@ -9,7 +9,7 @@ from typing import Any
 
 import lightning.pytorch as lightning
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from muster import huggingface
@@ -54,6 +54,19 @@ class Watch:
         return loss * (1 + self.noise * torch.randn(())) if self.noise else loss
 
 
+class Stream(IterableDataset[Any]):
+    """The examples one after another, with a length, as streams of shards in a bucket have one."""
+
+    def __init__(self, examples: list[Any]) -> None:
+        self.examples = examples
+
+    def __iter__(self) -> Any:
+        return iter(self.examples)
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+
 class _Scaled(torch.nn.Module):
     main_input_name = "example"
 
@@ -74,7 +87,9 @@ class _Steps(TrainerCallback):
         self.watch.begin(state.global_step + 1, trainer["lr_scheduler"].get_last_lr()[0], self.outer)
 
 
-def huggingface_trainer(context: Context, watch: Watch, *, batches: int = 2, **settings: Any) -> tuple[Any, Any]:
+def huggingface_trainer(
+    context: Context, watch: Watch, *, batches: int = 2, as_data: Callable[[Any], Any] = list, **settings: Any
+) -> tuple[Any, Any]:
     """A `transformers.Trainer`, and Muster's callback in it."""
     outer = huggingface.DiLoCoCallback(context, ALGORITHM)
     arguments = TrainingArguments(
@@ -86,7 +101,7 @@ def huggingface_trainer(context: Context, watch: Watch, *, batches: int = 2, **s
         gradient_accumulation_steps=batches,
         **{"num_train_epochs": EPOCHS, "per_device_train_batch_size": 2, "weight_decay": 0.1, **settings},
     )
-    data: Any = [{"example": number} for number in range(EXAMPLES)]
+    data = as_data([{"example": number} for number in range(EXAMPLES)])
     return Trainer(_Scaled(watch), arguments, train_dataset=data, callbacks=[_Steps(watch, outer), outer]), outer
 
 
@@ -136,7 +151,13 @@ class _Shuffled(torch.utils.data.Sampler[int]):
 
 
 def fit_lightning(
-    context: Context, watch: Watch, *, batches: int = 2, kind: type[Module] = Module, **settings: Any
+    context: Context,
+    watch: Watch,
+    *,
+    batches: int = 2,
+    kind: type[Module] = Module,
+    loader: DataLoader[Any] | None = None,
+    **settings: Any,
 ) -> None:
     """Train with `lightning.Trainer`."""
     outer = lightning_front_end.DiLoCoCallback(context, ALGORITHM)
@@ -154,7 +175,7 @@ def fit_lightning(
         **{"max_epochs": EPOCHS, **settings},
     )
     data: Any = torch.arange(EXAMPLES)
-    trainer.fit(module, DataLoader(data, 2, sampler=_Shuffled()), DataLoader(data[:1]))
+    trainer.fit(module, loader or DataLoader(data, 2, sampler=_Shuffled()), DataLoader(data[:1]))
     watch.round, watch.weight = outer.round, module.weight.detach()
 
 

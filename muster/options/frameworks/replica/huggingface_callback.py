@@ -15,7 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
-from muster.replica.frontends.data_position import position_after, start_at
+from muster.replica.frontends.data_position import Position, position_after, start_at
 from muster.replica.frontends.framework_loop import FrameworkLoop, catch_up, loggable
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.replica_errors import ParametersError
@@ -150,14 +150,16 @@ class DiLoCoCallback(TrainerCallback):
         try:
             batches = len(loader)
         except TypeError:
-            # A stream: what is left out is read.
-            if hasattr(loader, "skip_batches") and not args.ignore_data_skip:
-                loader.skip_batches = state.global_step * accumulation
-            return
-        self._steps_per_epoch = max(1, -(-batches // accumulation))
-        position = position_after(state.global_step, batches, accumulation)
-        if not args.ignore_data_skip and not start_at(loader, position):
-            log.warning("event=data-from-start loader=%s", type(loader).__name__)
+            position = Position(0, state.global_step * accumulation, None)
+        else:
+            self._steps_per_epoch = max(1, -(-batches // accumulation))
+            position = position_after(state.global_step, batches, accumulation)
+        if not (args.ignore_data_skip or start_at(loader, position)):
+            if hasattr(loader, "skip_batches"):
+                # What is left out is read.
+                loader.skip_batches = position.batches
+            else:
+                log.warning("event=data-from-start loader=%s", type(loader).__name__)
         if position.batches:
             self._loop.begins_within_pass()
 
