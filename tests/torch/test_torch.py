@@ -1,5 +1,6 @@
 """PyTorch models: what is exchanged, in which types, what comes back with a replica, what is refused, what is left."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -22,7 +23,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate
 from muster.options.executor.replica.arrays import FlatArrays
 from muster.replica.group.board import InnerGroup
 from muster.replica.rendezvous import Outside, Rendezvous
-from muster.replica.replica_errors import ParametersError
+from muster.replica.replica_errors import ParametersError, StoppedError
+from muster.replica.rounds.round_context import Stops
 from muster.replica.store.local_store import LocalStore
 from muster.torch import Algorithm, DiLoCo, FinalModel, LocalSGD
 from tests.support.peers import Run, together
@@ -207,6 +209,30 @@ def test_a_last_round_may_have_fewer_steps(tmp_path: Path) -> None:
     assert [run.commit(round_).members[0].weight for round_ in (1, 2)] == [40, 20]
     outer.finish()
     assert model.weight.item() == pytest.approx(moved)
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that NumPy cannot read, as if it were on a GPU."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError
+
+    numpy = __array__
+
+
+def test_samples_may_be_a_tensor_on_a_gpu_and_are_counted_exactly(tmp_path: Path) -> None:
+    tokens, stop = torch.tensor(2**24 + 1).as_subclass(OnGpu), threading.Event()
+    run, model = Run.alone(tmp_path), torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rendezvous = run.open(stops=Stops(stop, stop))
+    outer = DiLoCo(rendezvous, model, optimizer, Algorithm(sync_every=3), checkpoint_dir=tmp_path / "checkpoints")
+    for _ in range(4):
+        outer.step(tokens)
+    assert run.commit(1).members[0].weight == 3 * (2**24 + 1)
+    stop.set()
+    with pytest.raises(StoppedError):
+        outer.step(tokens)
+    assert (tmp_path / "checkpoints" / "muster-stopped-0.ckpt").exists()
 
 
 class DeepSpeedEngine(torch.nn.Module):

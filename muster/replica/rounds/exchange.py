@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, SupportsFloat
 
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.trained_data import TrainedData
@@ -125,13 +125,21 @@ class Judge(Protocol):
         """See whether it is slow; `seconds`: for which each of its processes has worked, () if that is not known."""
 
 
-def checked_samples(samples: float) -> float:
+def checked_samples(samples: object) -> float:
     """`samples`, a step's samples or tokens, as they count towards a contribution's weight. A step may have none.
+
+    An array or tensor of one number is read, also on a GPU.
 
     Raises:
         ParametersError: it is not a finite number from 0 on.
     """
-    if not (math.isfinite(samples) and samples >= 0):
-        message = f"samples is {samples!r}; allowed: 0 or a positive, finite number."
-        raise ParametersError(message)
-    return samples
+    try:
+        # Text has no `__float__`.
+        number = float(samples) if isinstance(samples, SupportsFloat) else None
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        number = None  # an array or tensor of several, or an integer that is too large
+    if number is not None and math.isfinite(number) and number >= 0:
+        return number
+    found = f"of type {type(samples).__name__}" if number is None else number
+    message = f"samples is {found}; allowed: 0 or a positive, finite number."
+    raise ParametersError(message)

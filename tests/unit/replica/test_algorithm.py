@@ -339,7 +339,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     for other in ({"a": zeros(4)}, {"b": zeros(3)}, {"a": zeros(3, 1)}):
         with pytest.raises(ParametersError, match="Every replica must build the same model"):
             DiLoCo(alone(tmp_path), other)
-    for samples in (-1, float("nan"), float("inf")):
+    wrong: list[Any] = [-1, float("nan"), float("inf"), None, "5", np.ones(2), 1j, 10**400]
+    for samples in wrong:
         with pytest.raises(ParametersError, match=r"samples is .*; allowed: 0 or"):
             outer.step(samples)
 

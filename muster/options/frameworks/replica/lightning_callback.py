@@ -21,6 +21,7 @@ from muster.replica.frontends.data_position import Position, start_at
 from muster.replica.frontends.framework_loop import FrameworkLoop, catch_up, loggable
 from muster.replica.model.final_model import NO_WISHES, FinalModel
 from muster.replica.replica_errors import ParametersError
+from muster.replica.rounds.exchange import checked_samples
 from muster.replica.rounds.round_context import log
 from muster.replica.states.plain_state import StateDict, Stateful
 
@@ -97,7 +98,7 @@ class DiLoCoCallback(lightning.Callback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *_: Any) -> None:
         """After a batch: exchange if it ended a step that ends a round. Raises as `muster.torch.DiLoCo.step`."""
-        self._weight += self._count(batch)
+        self._weight += checked_samples(self._count(batch))
         if trainer.global_step == self._loop.steps:
             return  # its gradients are accumulated
         samples, self._weight = self._weight, 0.0
