@@ -19,8 +19,18 @@ from safetensors.torch import load_file, load_model
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.optim.lr_scheduler import (
+    ChainedScheduler,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    LRScheduler,
+    MultiStepLR,
+    SequentialLR,
+)
 
 from muster.options.executor.replica.arrays import FlatArrays
+from muster.replica.frontends.framework_loop import catch_up
 from muster.replica.group.board import InnerGroup
 from muster.replica.rendezvous import Outside, Rendezvous
 from muster.replica.replica_errors import ParametersError, StoppedError
@@ -233,6 +243,56 @@ def test_samples_may_be_a_tensor_on_a_gpu_and_are_counted_exactly(tmp_path: Path
     with pytest.raises(StoppedError):
         outer.step(tokens)
     assert (tmp_path / "checkpoints" / "muster-stopped-0.ckpt").exists()
+
+
+# --- schedulers ---------------------------------------------------------------------------------------------------
+
+
+SCHEDULERS: dict[str, Callable[[Any], Any]] = {
+    "lambda": lambda optimizer: LambdaLR(optimizer, lambda step: 0.9**step),
+    "sequence": lambda optimizer: SequentialLR(optimizer, [LinearLR(optimizer), ExponentialLR(optimizer, 0.9)], [5]),
+    "chain": lambda optimizer: ChainedScheduler([LinearLR(optimizer), ExponentialLR(optimizer, 0.9)]),
+    "chain of a chain": lambda optimizer: ChainedScheduler(
+        [ChainedScheduler([LinearLR(optimizer)]), ExponentialLR(optimizer, 0.9)]
+    ),
+    "chain of a sequence": lambda optimizer: ChainedScheduler(
+        [
+            SequentialLR(optimizer, [LinearLR(optimizer), ExponentialLR(optimizer, 0.9)], [5]),
+            MultiStepLR(optimizer, [3]),
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_scheduler_catches_up_to_the_rates_of_its_steps(name: str) -> None:
+    def scheduled() -> tuple[Any, Any]:
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+        return optimizer, SCHEDULERS[name](optimizer)
+
+    (stepped, scheduler), (joined, its_scheduler) = scheduled(), scheduled()
+    for steps in range(1, 13):
+        stepped.step()
+        scheduler.step()
+        if steps in {4, 12}:  # as a replica that joins and later is left out of rounds
+            catch_up(its_scheduler, steps)
+            assert joined.param_groups[0]["lr"] == stepped.param_groups[0]["lr"]
+    assert its_scheduler.get_last_lr() == scheduler.get_last_lr()
+
+
+class Uncounted(LRScheduler):
+    """A scheduler of one's own that says nothing of its steps."""
+
+    def __init__(self) -> None:
+        pass
+
+    def step(self) -> None:  # type: ignore[override]
+        pass
+
+
+def test_a_scheduler_that_does_not_count_its_steps_is_refused() -> None:
+    with pytest.raises(ParametersError, match="of type Uncounted, which does not count its steps; allowed: one with"):
+        catch_up(Uncounted(), 0)
 
 
 class DeepSpeedEngine(torch.nn.Module):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from inspect import signature
 
 import torch
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler
 
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.context import Context
@@ -126,14 +126,32 @@ class FrameworkLoop:
 
 
 def catch_up(scheduler: object, steps: int) -> None:
-    """Step a learning-rate scheduler that counts steps until it has made `steps`."""
+    """Step a learning-rate scheduler that counts steps until it has made `steps`.
+
+    Raises:
+        ParametersError: it does not say how many it has made.
+    """
     if not isinstance(scheduler, LRScheduler) or "metrics" in signature(scheduler.step).parameters:
         return
     with warnings.catch_warnings():
         # PyTorch expects an optimizer's step before each of them: those were made before this process started.
         warnings.simplefilter("ignore", UserWarning)
-        while scheduler.last_epoch < steps:
+        while _steps_made(scheduler) < steps:
             scheduler.step()
+
+
+def _steps_made(scheduler: LRScheduler) -> int:
+    """The steps of a scheduler; of a chain those of its first one, because all make each step."""
+    while isinstance(scheduler, ChainedScheduler):
+        scheduler = scheduler._schedulers[0]
+    made: int | None = getattr(scheduler, "last_epoch", None)
+    if made is None:
+        message = (
+            f"The learning-rate scheduler is of type {type(scheduler).__name__}, which does not count its steps; "
+            "allowed: one with last_epoch, as PyTorch's have it, or a ChainedScheduler of such."
+        )
+        raise ParametersError(message)
+    return made
 
 
 def loggable(values: Mapping[str, object], known: Mapping[str, float]) -> dict[str, float]:

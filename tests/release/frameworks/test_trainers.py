@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from muster.contract.spec.checkpoint_tiers import CheckpointTiers
@@ -201,6 +202,32 @@ def test_settings_of_hugging_face_that_an_exchange_cannot_work_with_are_all_name
         DiLoCoCallback("run", Algorithm())  # type: ignore[arg-type]
     with pytest.raises(ParametersError, match="The training has not begun"):
         assert outer.round
+
+
+class _Uncounted(LRScheduler):
+    """A schedule that does not count its steps."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+
+    def step(self) -> None:  # type: ignore[override]
+        pass
+
+
+class _Unscheduled(Module):
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=1.0)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": _Uncounted(optimizer), "interval": "step"}}
+
+
+def test_a_schedule_that_no_rerun_could_continue_is_refused_at_the_first_start(run: Run) -> None:
+    context, refusal = context_of(run), "of type _Uncounted, which does not count its steps"
+    with pytest.raises(ParametersError, match=refusal):
+        fit_lightning(context, Watch(), kind=_Unscheduled)
+    trainer, outer = huggingface_trainer(context, Watch())
+    own: dict[str, Any] = {"model": trainer.model, "optimizer": None, "lr_scheduler": _Uncounted(None)}
+    with pytest.raises(ParametersError, match=refusal):
+        outer.on_train_begin(trainer.args, trainer.state, trainer.control, **own)
 
 
 class _Manual(Module):

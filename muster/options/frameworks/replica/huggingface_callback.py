@@ -73,6 +73,7 @@ class DiLoCoCallback(TrainerCallback):
         if problems:
             message = "The trainer's settings cannot be used: " + "; ".join(problems) + "."
             raise ParametersError(message)
+        catch_up(scheduler, 0)  # now, not in a rerun: it has to count its steps
         own: dict[str, Stateful] = {"scheduler": scheduler, "trainer": _Counters(state)}
         if (scaler := getattr(optimizer, "scaler", None)) is not None:
             own["scaler"] = scaler

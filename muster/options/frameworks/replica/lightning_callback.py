@@ -84,6 +84,7 @@ class DiLoCoCallback(lightning.Callback):
             raise ParametersError(message)
         own: dict[str, Stateful] = {"counter": self._counted, "precision": trainer.precision_plugin}
         for number, config in enumerate(trainer.lr_scheduler_configs):
+            catch_up(config.scheduler, 0)  # now, not in a rerun: it has to count its steps
             own[f"scheduler-{number}"] = config.scheduler
         self._total = trainer.estimated_stepping_batches
         self._loop.expect(self._total)
