@@ -44,7 +44,7 @@ class DiLoCo(DiLoCoFrontEnd):
         algorithm: Algorithm = _DILOCO,
         *,
         trainer_state: Mapping[str, Stateful] | None = None,
-        checkpoint_dir: Path | None = None,
+        checkpoint_dir: str | Path | None = None,
         final_model: FinalModel = NO_WISHES,
     ) -> None:
         """Join the run: overwrites `parameters` with the run's.

@@ -79,6 +79,14 @@ class StatePart:
     place: tuple[str, ...]
 
 
+def checked_folder(found: str | Path | None) -> Path | None:
+    """The argument `checkpoint_dir` as a path; raises as `check_type`."""
+    if found is None:
+        return None
+    check_type("checkpoint_dir", found, (str, Path), "a path, such as context.checkpoint_dir, or None")
+    return Path(found)
+
+
 def check_final_model(rendezvous: Rendezvous, found: object) -> None:
     """Return if `found` can be used: its files are there in the replica's first process, which writes them.
 
@@ -125,7 +133,7 @@ class DiLoCoFrontEnd(FrontEnd):
         algorithm: Algorithm,
         *,
         trainer_state: Mapping[str, Stateful] | None,
-        checkpoint_dir: Path | None,
+        checkpoint_dir: str | Path | None,
         final_model: FinalModel,
     ) -> None:
         """Join the run: overwrite the parameters with the run's, and restore the replica's own state.
@@ -141,8 +149,11 @@ class DiLoCoFrontEnd(FrontEnd):
         if algorithm.fragments > packing.count:
             message = f"fragments is {algorithm.fragments:,}; allowed: 1 to {packing.count:,}, the values of the model."
             raise ParametersError(message)
+        folder = checked_folder(checkpoint_dir)
         self._rendezvous = rendezvous
-        self._trainer_state = dict(trainer_state or {})
+        named = {} if trainer_state is None else trainer_state
+        check_type("trainer_state", named, Mapping, "a dict of names to objects with state_dict()")
+        self._trainer_state = dict(named)
         for name, item in self._trainer_state.items():
             allowed = "an object with state_dict() and load_state_dict()"
             check_type(f"trainer_state[{name!r}]", item, Stateful, allowed)
@@ -150,12 +161,12 @@ class DiLoCoFrontEnd(FrontEnd):
         # Now, not at the end: what cannot be stored is an error before anything is trained.
         self._stored(final_model)
         arrays = self._arrays_of_states()
-        self._saved = SavedState(rendezvous, checkpoint_dir, packing.link, arrays)
+        self._saved = SavedState(rendezvous, folder, packing.link, arrays)
         cut = packing.cut_for(codec_named(algorithm.codec), algorithm.fragments)
-        resized = ResizedStates(rendezvous, checkpoint_dir, packing.link, cut, one_saves=self._one_saves)
+        resized = ResizedStates(rendezvous, folder, packing.link, cut, one_saves=self._one_saves)
         resized.adopt(arrays, self._resized)
         own = OwnState(self._keep, self._heal, self._save_if_due, self._clear)
-        self._synchronizer = Synchronizer(rendezvous, packing, algorithm, own, checkpoint_dir)
+        self._synchronizer = Synchronizer(rendezvous, packing, algorithm, own, folder)
         self._tiers = self._states_between_rounds(packing.link, arrays, algorithm.interval)
         super().__init__(self._synchronizer.stopwatch)
         rendezvous.departure.leave_with(Wishes(final_model, lambda: self._stored(final_model)), self.finish)

@@ -45,7 +45,7 @@ class DiLoCo(DiLoCoFrontEnd):
         algorithm: Algorithm,
         *,
         trainer_state: Mapping[str, Stateful] | None = None,
-        checkpoint_dir: Path | None = None,
+        checkpoint_dir: str | Path | None = None,
         final_model: FinalModel = NO_WISHES,
     ) -> None:
         """Join the run: overwrites the model's parameters and statistics with the run's.
@@ -140,7 +140,7 @@ class LocalSGD(DiLoCo):
         sync_every: int,
         *,
         trainer_state: Mapping[str, Stateful] | None = None,
-        checkpoint_dir: Path | None = None,
+        checkpoint_dir: str | Path | None = None,
         final_model: FinalModel = NO_WISHES,
     ) -> None:
         """Join the run; see `DiLoCo`."""

@@ -369,6 +369,8 @@ def test_arguments_of_a_wrong_type_are_refused_with_what_is_allowed(tmp_path: Pa
         ({"parameters": {}}, "there are no parameters"),
         ({"algorithm": 500}, "algorithm is of type int; allowed: an Algorithm"),
         ({"trainer_state": {"data": 3}}, r"trainer_state\['data'\] is of type int; allowed: an object with state_dict"),
+        ({"trainer_state": [at(3)]}, "trainer_state is of type list; allowed: a dict of names to objects"),
+        ({"checkpoint_dir": 3}, "checkpoint_dir is of type int; allowed: a path, such as context.checkpoint_dir"),
         ({"final_model": ["config.json"]}, "final_model is of type list; allowed: a FinalModel"),
         ({"final_model": FinalModel(adapter="default")}, "FinalModel.adapter is for PyTorch models"),
     ]
@@ -385,7 +387,8 @@ def at(position: int) -> DataPosition:
 
 
 def begin(root: Path, attempt: int, **trainer_state: DataPosition) -> DiLoCo:
-    return DiLoCo(alone(root, attempt), zeros(3), trainer_state=trainer_state, checkpoint_dir=root / "checkpoints")
+    # The folder is a path or its name.
+    return DiLoCo(alone(root, attempt), zeros(3), trainer_state=trainer_state, checkpoint_dir=str(root / "checkpoints"))
 
 
 def test_a_state_is_restored_and_one_that_does_not_fit_is_refused(tmp_path: Path) -> None:

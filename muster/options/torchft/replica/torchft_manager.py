@@ -45,6 +45,7 @@ from muster.replica.frontends.front_end import (
     check_first_process,
     check_rendezvous,
     check_type,
+    checked_folder,
 )
 from muster.replica.frontends.stored_tensors import StoredTensors
 from muster.replica.frontends.tensor_packing import TensorPacking
@@ -76,7 +77,7 @@ class Manager(FrontEnd):
         fragments: Sequence[torch.nn.Module] | None = None,
         *,
         codec: str = "fp32",
-        checkpoint_dir: Path | None = None,
+        checkpoint_dir: str | Path | None = None,
         final_model: FinalModel = NO_WISHES,
     ) -> None:
         """Join the run: overwrites `model` with the run's. Create the torchft algorithm afterwards.
@@ -101,6 +102,7 @@ class Manager(FrontEnd):
         check_first_process(rendezvous, "torchft's manager")
         check_type("model", model, torch.nn.Module, "a torch.nn.Module")
         check_final_model(rendezvous, final_model)
+        folder = checked_folder(checkpoint_dir)
         super().__init__(Stopwatch(rendezvous.statistics))
         StoredTensors(model, is_first=True, adapter=final_model.adapter)
         self._model = model
@@ -120,7 +122,7 @@ class Manager(FrontEnd):
         self._weights, self._weight = FragmentWeights(len(self._fragments)), 1.0
         self._packing = packing = TensorPacking(model)
         self._round, self._loaded = self._load_latest()
-        feedback = partial(_feedback, rendezvous, self._codec, checkpoint_dir)
+        feedback = partial(_feedback, rendezvous, self._codec, folder)
         self._sync = SyncExchange(self._fragments, feedback)
         state = GlobalState(self._round, packing.read(), np.zeros(packing.count, np.float32))
         self._trained = Trained(packing=packing, state=state)
