@@ -78,11 +78,22 @@ class Nesterov:
         local, border = cut.local(part), cut.parameters_in(part)
         within = slice(local.start, local.start + border)
         update = state.round // cut.fragments
-        if self.restart_rounds and update % self.restart_rounds == 0:
-            state.momentum[within] = 0
+        self._begin_again(state, cut)
         self.at(update).step(state.parameters[within], state.momentum[within], mean[:border])
         np.negative(mean[border:], out=state.parameters[within.stop : local.stop])
         state.round += 1
+
+    def skip(self, state: GlobalState, cut: Cut) -> None:
+        """Advance `state` by a void round: nothing changes but a momentum that begins again."""
+        self._begin_again(state, cut)
+        state.round += 1
+
+    def _begin_again(self, state: GlobalState, cut: Cut) -> None:
+        """Forget the momentum that the next round would use, where it begins again."""
+        if self.restart_rounds and state.round // cut.fragments % self.restart_rounds == 0:
+            part = cut.fragment_of(state.round + 1)
+            begin = cut.local(part).start
+            state.momentum[begin : begin + cut.parameters_in(part)] = 0
 
     def step(self, parameters: Floats, momentum: Floats, gradient: Floats) -> None:
         """Advance `parameters` and `momentum` in place, large ones in several threads: one moves a part of what the

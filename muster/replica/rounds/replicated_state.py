@@ -70,9 +70,9 @@ class ReplicatedState(Trained):
         return checksums_digest(self.snapshots.context.link.gather(mine))
 
     def apply(self, exchange: Exchange) -> None:
-        """Apply a round's mean; a void round changes nothing."""
+        """Apply a round's mean; a void round changes nothing but a momentum that begins again."""
         if exchange.commit.void:
-            self.state.round += 1
+            self.outer.skip(self.state, self.packing.cut)
             return
         if self.is_radial:
             self._scale(exchange)

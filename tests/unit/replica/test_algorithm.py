@@ -18,8 +18,9 @@ from muster.replica.model.final_model import FinalModel
 from muster.replica.parts.cut import Cut
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import AlgorithmError, ParametersError
-from muster.replica.rounds.exchange import RoundOutcome
+from muster.replica.rounds.exchange import Exchange, RoundOutcome
 from muster.replica.rounds.quorum import outliers
+from muster.replica.rounds.replicated_state import ReplicatedState
 from muster.replica.statistics.metrics import METRICS_MAX
 from muster.replica.wire.binary_format import Floats
 from tests.support.data_position import DataPosition
@@ -179,6 +180,24 @@ def test_the_momentum_begins_again_at_each_restart_of_every_fragment() -> None:
             Nesterov(1.0, 0.5, restart_rounds=2).apply(state, np.ones(4 // fragments, np.float32), cut)
             seen.append(float(state.momentum[cut.local(part)][0]))
         assert seen == [momentum for momentum in (1, 1.5, 1, 1.5) for _ in range(fragments)]
+
+
+@pytest.mark.parametrize(("rounds", "begins_again"), [(1, False), (2, True)])
+def test_the_momentum_begins_again_in_a_void_round_too(tmp_path: Path, rounds: int, begins_again: bool) -> None:
+    run, parameters = Run.alone(tmp_path), zeros(3)
+    rendezvous = run.open()
+    outer = DiLoCo(rendezvous, parameters, Algorithm(restart_rounds=2))
+    for _ in range(rounds):
+        parameters -= 1
+        outer.step()
+    training = rendezvous.departure.training
+    assert isinstance(training, ReplicatedState)
+    before = training.state.parameters.tobytes(), training.state.momentum.tobytes()
+    void = run.commit(rounds).model_copy(update={"void": True})
+    training.apply(Exchange(void, zeros(3), rank=0))
+    assert training.round == rounds + 1
+    after = training.state.parameters.tobytes(), training.state.momentum.tobytes()
+    assert after == (before[0], zeros(3).tobytes() if begins_again else before[1])
 
 
 def trained(run: Run, algorithm: Algorithm, size: dict[int, float]) -> tuple[list[Floats], list[RoundOutcome | None]]:
