@@ -70,8 +70,8 @@ class Folder:
         found = usable(self._states, last_round, counted)
         return (found[0][0], self._states[found[0]]) if found else None
 
-    def of_round(self, round_: int) -> bytes | None:
-        return Checkpoints.of_round(self, round_)  # type: ignore[arg-type]
+    def of_last_counted(self, round_: int) -> bytes | None:
+        return Checkpoints.of_last_counted(self, round_)  # type: ignore[arg-type]
 
 
 _swept = retention.Keeper._sweep

@@ -301,7 +301,7 @@ class _Ledger:
             if number % fragments == round_ % fragments:
                 expected = self._left(number, first)
                 break
-        # After a round without this rank, a rerun begins without a residual, unless the same process saved it since.
+        # After rounds without this rank, a rerun may begin without a residual: it looks back to the newest snapshot.
         # It then lacks that of each fragment until a round of this fragment counts it.
         may_lack = round_ % fragments not in self._has_counted and self._joined not in counted
         wanted = np.zeros_like(residual) if expected is None else expected

@@ -83,8 +83,8 @@ class StoredErrorFeedback:
         self._lent: Residual | None = None
         self._decay = decay
         if self._residual is not None and checkpoints is not None:
-            # The contributions since have carried an older one already: it would be sent twice.
-            found = checkpoints.of_round(round_)
+            # A contribution that counts has carried all older ones: they would be sent twice.
+            found = checkpoints.of_last_counted(round_)
             if found is not None:
                 self._residual[...] = np.frombuffer(found, np.float32)
 

@@ -64,6 +64,16 @@ class SeenRounds:
         commit = self._commits[-1] if self._commits else None
         return None if commit is None or commit.round != round_ else commit.counted_claim(self._seat.rank)
 
+    def counted_back(self, round_: int) -> list[tuple[int, int]]:
+        """The rounds that were seen, from `round_` back, each with the claim of this replica's contribution that counts
+        in it; 0 if none does. `round_` alone if it is not the last one that was seen."""
+        found: list[tuple[int, int]] = []
+        for commit in reversed(self._commits):
+            if commit.round != round_ - len(found):
+                break
+            found.append((commit.round, commit.counted_claim(self._seat.rank) or 0))
+        return found or [(round_, 0)]
+
     def refuse_second_join(self) -> None:
         """Return if this process has not joined the run yet.
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -59,6 +59,9 @@ class Contributor(Protocol):
     def counted(self, round_: int) -> int | None:
         """The claim of this replica's contribution that counts in a round; None if none does, or it is not known."""
 
+    def counted_back(self, round_: int) -> Sequence[State]:
+        """Known rounds without a gap, from `round_` back, each with the claim that counts in it; 0 if none does."""
+
 
 class _NoContributor:
     """Where no state is the contribution of a replica."""
@@ -67,6 +70,9 @@ class _NoContributor:
 
     def counted(self, round_: int) -> int | None:  # noqa: ARG002 - not known of any
         return None
+
+    def counted_back(self, round_: int) -> Sequence[State]:
+        return [(round_, 0)]
 
 
 _NO_CONTRIBUTOR = _NoContributor()
@@ -162,10 +168,21 @@ class Checkpoints:
                 return held[path][0], state
         return None
 
-    def of_round(self, round_: int) -> bytes | None:
-        """The intact state of `round_` itself: of the contribution that counts in it, or that of no contribution."""
-        found = self.load(round_, self._contributor.counted(round_) or 0)
-        return found[1] if found is not None and found[0] == round_ else None
+    def of_last_counted(self, round_: int) -> bytes | None:
+        """The intact state of the last contribution that counts in a round up to `round_`, or one that is of no
+        contribution and newer; None if it is not stored, or not known to be the last."""
+        newest = round_
+        for number, claim in self._contributor.counted_back(round_):
+            if number <= newest:
+                found = self.load(number, claim)
+                if found is None:
+                    return None
+                newest, state = found  # of the rounds between there is none
+                if newest == number:
+                    return state
+            if claim:
+                return None
+        return None
 
     def discard(self) -> None:
         """Delete all states of this kind."""

@@ -20,7 +20,7 @@ from muster.replica.phases.interrupted_phase import Phase, StoredPhase
 from muster.replica.phases.synchronizer import OwnState, Synchronizer
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import StoppedError
-from muster.replica.rounds import error_feedback
+from muster.replica.rounds import agreement, error_feedback
 from muster.replica.rounds.error_feedback import StoredErrorFeedback
 from muster.replica.rounds.exchange import Exchange
 from muster.replica.rounds.round_context import Stops
@@ -29,7 +29,7 @@ from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import Encoding, Floats, Records, encode_records
 from muster.replica.wire.blocks import Blocks
 from tests.support.decoded_blocks import decode_blocks
-from tests.support.peers import Faults, FaultyStore, Run, run_all
+from tests.support.peers import PATIENT_SECONDS, Faults, FaultyStore, Run, run_all
 from tests.support.round_commits import commit_of
 
 COUNT, STATISTICS = 500, 20
@@ -234,6 +234,9 @@ def test_a_residual_survives_a_restart_after_a_round_that_counts_no_contribution
         def counted(self, _: int) -> int | None:
             return self.counts
 
+        def counted_back(self, round_: int) -> list[tuple[int, int]]:
+            return [(round_, self.counts or 0)]
+
     def loaded(claimed: Claimed) -> StoredErrorFeedback:
         checkpoints = Checkpoints(tmp_path, "residual", contributor=claimed)
         return StoredErrorFeedback(codec_named("int8"), 2, checkpoints, 5)
@@ -315,6 +318,38 @@ def test_a_rerun_has_the_residual_of_its_predecessor_whose_contribution_counts_a
     assert second.residual.tobytes() == (lost[1] if copied else np.zeros_like(lost[1])).tobytes()
     # A further rerun has the same.
     assert Explored(run, 0, Algorithm(codec="int8"), folder).residual.tobytes() == second.residual.tobytes()
+
+
+@pytest.mark.parametrize("counts_elsewhere", [False, True], ids=["alone", "counts elsewhere"])
+def test_a_rerun_that_has_missed_rounds_has_the_residual_of_its_last_contribution_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts_elsewhere: bool
+) -> None:
+    run, algorithm = Run(tmp_path / "run", replicas=2, min_participants=1), Algorithm(codec="topk2-16")
+    folders = [tmp_path / "0", tmp_path / "1"]
+
+    def play(*replicas: Explored) -> None:
+        def step(replica: Explored) -> None:
+            replica.values += np.arange(COUNT, dtype=np.float32)
+            replica.outer.step(1.0)
+
+        run_all([threading.Thread(target=step, args=(replica,), daemon=True) for replica in replicas])
+
+    first, lost = (Explored(run, rank, algorithm, folders[rank]) for rank in range(2))
+    play(first, lost)
+    left = lost.residual
+    assert left.any()
+    window = 0.0
+    monkeypatch.setattr(agreement, "grace_window", lambda *_: window)
+    play(first)
+    if counts_elsewhere:
+        window = PATIENT_SECONDS
+        play(first, Explored(run, 1, algorithm))  # what it leaves is not copied
+        window = 0.0
+    play(first)
+    members = [[member.rank for member in run.commit(number).members] for number in range(1, first.outer.round + 1)]
+    assert members == ([[0, 1], [0], [0, 1], [0]] if counts_elsewhere else [[0, 1], [0], [0]])
+    expected = np.zeros_like(left) if counts_elsewhere else left
+    assert Explored(run, 1, algorithm, folders[1]).residual.tobytes() == expected.tobytes()
 
 
 def test_a_replica_that_is_stopped_has_the_residual_again_however_large(
