@@ -1,4 +1,4 @@
-"""Registering a run as the continuation of a run that has ended. A run has at most one continuation."""
+"""Whether a run may continue one that has ended, and registering it. A run has at most one continuation."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
 
 
-def register_continuation(store: DocumentStore, spec: Spec, continuation: Continuation) -> Lineage:
-    """Make `continuation` the one run that continues `spec.resume_from`, and return its lineage. Idempotent.
+def require_lineage(store: DocumentStore, spec: Spec, run: str) -> Lineage:
+    """The lineage of `run` as the continuation of `spec.resume_from`. Writes nothing.
 
     Raises:
-        SpecError: there is no such run, it has not ended, it has another continuation, the numbers of replicas differ,
-            one of the two is elastic and their snapshots differ, or its rounds were deleted.
+        SpecError: there is no such run, it has not ended, the numbers of replicas differ, one of the two is elastic and
+            their snapshots differ, or its rounds were deleted.
     """
     parent = spec.resume_from or ""
     documents = RunDocuments(store, parent)
     plan, result = documents.plan(), documents.result()
-    if plan is None or parent == continuation.run:
+    if plan is None or parent == run:
         statement = f"{parent} is not a run of this stack, or it is this run itself"
         raise _refused(statement, "check the name")
     if result is None:
@@ -31,8 +31,8 @@ def register_continuation(store: DocumentStore, spec: Spec, continuation: Contin
         raise _refused(statement, f"wait until it ends, or cancel it: muster cancel {parent}")
     fence = documents.fence()
     # The continuation policy leaves `name` to the execution; `muster continue` writes it.
-    if fence is not None and fence.is_cancellation and spec.name is None and _is_next(plan, result, continuation):
-        statement = f"{parent} was cancelled while its continuation policy started {continuation.run}"
+    if fence is not None and fence.is_cancellation and spec.name is None and _is_next(plan, result, run):
+        statement = f"{parent} was cancelled while its continuation policy started {run}"
         raise _refused(statement, "to continue it all the same, start a run of another name with the same spec")
     if plan.spec.replicas != spec.replicas:
         statement = f"{parent} has {plan.spec.replicas} replicas, and this spec has {spec.replicas}"
@@ -49,20 +49,28 @@ def register_continuation(store: DocumentStore, spec: Spec, continuation: Contin
     if not _has_history(store, plan.shared_layout, result.committed_rounds or 0):
         statement = f"the rounds of {parent} were deleted from {store.uri(plan.shared_layout.rendezvous)}"
         raise _refused(statement, "leave resume_from out, to train from the beginning")
-    registered = documents.name_continuation(continuation)
+    return lineage_after(plan, result)
+
+
+def register_continuation(store: DocumentStore, parent: str, continuation: Continuation) -> None:
+    """Make `continuation` the one run that continues `parent`. Idempotent.
+
+    Raises:
+        SpecError: another run continues it.
+    """
+    registered = RunDocuments(store, parent).name_continuation(continuation)
     if registered != continuation:
         statement = f"{parent} is already continued by {registered.run}"
         raise _refused(statement, f"continue {registered.run} once it has ended")
-    return lineage_after(plan, result)
 
 
 def _writers(spec: Spec) -> int:
     return snapshot_writers(spec.replicas, elastic=spec.elastic is not None)
 
 
-def _is_next(parent: Plan, result: Result, continuation: Continuation) -> bool:
+def _is_next(parent: Plan, result: Result, run: str) -> bool:
     wanted = next_run(parent, result)
-    return wanted is not None and wanted[0] == continuation.run
+    return wanted is not None and wanted[0] == run
 
 
 def _refused(statement: str, remedy: str) -> SpecError:

@@ -97,11 +97,14 @@ def _planned(plane: ControlPlane, deployment: Deployment, request: PlanRequest) 
         _keep_source(store, spec.source_dir)
         place = place.model_copy(update={"package_uri": deployment.package.store(store)})
     run = run_name(request.execution_name)
-    lineage = None if spec.resume_from is None else _continued(store, spec, run, request.execution_arn)
+    lineage = None if spec.resume_from is None else _lineage(store, spec, run)
     plan = Plan.make(run, request.execution_arn, _created_at(request), place, spec, lineage=lineage)
     # Before the run has a plan: what is refused here is not planned.
     for service in plane.backends.beside_training(spec):
         service.prepare(plan, deployment.pod_role_arn)
+    if plan.lineage is not None:
+        # The last step before the plan: a run that is refused uses up no run that it would continue.
+        _register(store, plan, plan.lineage.parent)
     return plan if store.create(plan.layout.plan, plan.to_json()) else RunDocuments(store, run).require_plan()
 
 
@@ -121,13 +124,20 @@ def _prepared(plane: ControlPlane, request: PlanRequest) -> PreparedSpec | None:
     return prepared_spec(given, Reading(plane.store, plane.clients, account))
 
 
-def _continued(store: DocumentStore, spec: Spec, run: str, execution_arn: str) -> Lineage:
-    """Register the run as the continuation of another one: its lineage."""
+def _lineage(store: DocumentStore, spec: Spec, run: str) -> Lineage:
+    """The lineage of a run that continues another one."""
     # Most runs continue none, and the result's models would add to every cold start.
+    from muster.control.continuation_registry import require_lineage  # noqa: PLC0415
+
+    return require_lineage(store, spec, run)
+
+
+def _register(store: DocumentStore, plan: Plan, parent: str) -> None:
+    """Register the run of `plan` as the continuation of `parent`."""
     from muster.contract.run.continuation import Continuation  # noqa: PLC0415
     from muster.control.continuation_registry import register_continuation  # noqa: PLC0415
 
-    return register_continuation(store, spec, Continuation(run=run, execution_arn=execution_arn))
+    register_continuation(store, parent, Continuation(run=plan.run, execution_arn=plan.execution_arn))
 
 
 def _keep_source(store: DocumentStore, uri: str) -> None:

@@ -12,7 +12,6 @@ import pytest
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.errors import DocumentError, RunNameTakenError, SpecError
 from muster.contract.run.attempt import Attempt
-from muster.contract.run.continuation import Continuation
 from muster.contract.run.plan import Lineage, Plan
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import RunDocument
@@ -20,7 +19,6 @@ from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.source_delivery import REFRESH_DAYS
 from muster.contract.training.source_delivery import SOURCE as SOURCES
 from muster.control import plan as plan_module
-from muster.control.continuation_registry import register_continuation
 from muster.control.documents import RunDocuments
 from muster.control.plan import make_plan
 from muster.control.replica_package import ReplicaPackage
@@ -222,11 +220,11 @@ def test_a_continuation_reads_the_snapshots_of_the_run_before_only_if_both_or_ne
 
 
 def test_of_two_continuations_at_once_the_first_one_stands(harness: ControlHarness) -> None:
-    spec, store = ended(harness).spec.model_copy(update={"resume_from": "first"}), harness.plane.store
-    one, other = (Continuation(run=name, execution_arn=f"arn:{name}") for name in ("one", "other"))
-    harness.cloud.calls.inject(Fault("PutObject", action=lambda: register_continuation(store, spec, other)))
+    ended(harness)
+    harness.cloud.calls.inject(Fault("PutObject", action=lambda: continued(harness, "other")))
     with pytest.raises(SpecError, match="already continued by other"):
-        register_continuation(store, spec, one)
+        continued(harness, "one")
+    assert harness.keys("control/one/") == []
 
 
 # --- plans that are read --------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from muster.options.hyperpod.contract.session_policy import POLICY_CHARACTERS_MA
 from muster.options.hyperpod.control.cluster_errors import ClusterUnavailableError
 from tests.memory.calls import AwsError, Fault, server_error
 from tests.memory.harness import CLUSTER, CLUSTER_SPEC, POD_ROLE, RUN, ControlHarness, budget
-from tests.support.control_steps import Row
+from tests.support.control_steps import Row, finished
 
 SLOW = 86_400
 
@@ -122,6 +122,22 @@ def test_a_cluster_without_the_operator_a_namespace_or_a_right_is_named(harness:
     harness.cluster.namespaces.remove("team-a")
     with pytest.raises(SpecError, match="hyper has no namespace team-a"):
         try_to_plan(harness)
+
+
+def test_a_continuation_that_a_cluster_refuses_uses_up_no_run(row: Row) -> None:
+    refused = Fault("ListJobs", AwsError("Unauthorized", "Unauthorized", 401), count=2)
+    for fault, error in ((refused, SpecError), (server_error("ListJobs", 40), ClusterUnavailableError)):
+        with row(error.__name__, clusters=True) as harness:
+            plan(harness, "first")
+            finished(harness, "first")
+            harness.cloud.calls.inject(fault)
+            with pytest.raises(error):
+                plan(harness, "second", resume_from="first")
+            assert "continued_by.json" not in harness.keys("control/first/")
+            harness.cloud.calls.reset()
+            assert plan(harness, "third", resume_from="first").lineage is not None
+            with pytest.raises(SpecError, match="already continued by third"):
+                plan(harness, "fourth", resume_from="first")
 
 
 def test_a_cluster_that_is_gone_or_private_is_named(row: Row) -> None:
