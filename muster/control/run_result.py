@@ -27,6 +27,7 @@ from muster.contract.spec.hook import OWN_LOOP
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.sweep_values import values_of
 from muster.control.active_run import ActiveReplica, ActiveRun
+from muster.control.aws.aws_errors import UnavailableError
 from muster.control.described_job import with_details
 from muster.control.failed_logs import with_last_lines
 from muster.control.jobs import PlaceSilentError
@@ -53,7 +54,8 @@ _TIME_FOR_MANIFESTS = 2 * Limits.seconds
 _TIME_FOR_DETAILS = 60.0
 # One page of ListObjectsV2. A list costs as much as twelve looks at objects.
 OUTPUTS_LISTED_MAX = 1_000
-# After the fence, in seconds. A client shows such a run as stopping for 50 minutes.
+# After the fence, or without one after the last end, in seconds. A client shows a run with a fence as stopping for 50
+# minutes.
 _OVERDUE_SECONDS = 30 * 60
 
 
@@ -66,21 +68,25 @@ class _Search(NamedTuple):
     budget: TimeBudget
     may_wait: bool
     details: TimeBudget
-    written: frozenset[str] | None = None
+    written: frozenset[str] | None
     """The keys of all objects of the run's output, where they are few and most replicas may have no manifest."""
-    parked: Collection[int] = ()
+    parked: Collection[int]
     """The ranks of an elastic run whose seats are parked."""
+    unread: list[str]
+    """Why manifests could not be read in passing; grows while the replicas are looked at."""
 
 
 def write_result(run: ActiveRun, budget: TimeBudget) -> Result:
     """The run's result: the existing one, else a new one. Of two written at the same time the first one is valid.
 
-    The result is written once. So where a manifest was not found only because this call had little time, none is
-    written: a later call has more. A call that has more (`_TIME_FOR_MANIFESTS`), or comes half an hour after the fence,
-    leaves out a manifest that it does not find within the budget, and the result says so.
+    The result is written once. So where a manifest was not found only because this call had little time, or because S3
+    failed in passing, none is written: a later call has more. A call that has more time (`_TIME_FOR_MANIFESTS`) leaves
+    out a manifest that it does not find within the budget, and one that comes half an hour after the fence, or after
+    the last end of a run without a fence, leaves out all that it cannot read. The result says so.
 
     Raises:
         OutOfTimeError: the budget was spent, and nothing was written.
+        UnavailableError: S3 failed in passing, and nothing was written.
         NewerDocumentError: a newer version of Muster wrote a record, before a rollback.
     """
     existing = run.documents.result()
@@ -91,8 +97,10 @@ def write_result(run: ActiveRun, budget: TimeBudget) -> Result:
     details = TimeBudget.of(min(_TIME_FOR_DETAILS, budget.remaining / 4))
     seats = seat_keeper(run.plan.spec)
     parked = () if seats is None else seats.parked(run)
-    search = _Search(budget, may_wait, details, _written_outputs(run), parked)
+    search = _Search(budget, may_wait, details, _written_outputs(run), parked, [])
     replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
+    if search.unread and not _may_give_up(fence, replicas):
+        raise UnavailableError(search.unread[0])
     # The replicas of a sweep have rounds and models of their own, which their manifests name.
     apart = run.plan.spec.trains_apart
     rounds = 0 if apart else committed_rounds(run)
@@ -154,6 +162,15 @@ def _speed(last: Commit | None) -> dict[str, Any]:
 def is_overdue(fence: Fence | None) -> bool:
     """Whether the fence has stood for so long that the result must be written with what can be read."""
     return fence is not None and clock.seconds_since(fence.at) > _OVERDUE_SECONDS
+
+
+def _may_give_up(fence: Fence | None, replicas: Sequence[ReplicaResult]) -> bool:
+    """Whether the result is written although S3 may give a manifest later."""
+    if fence is not None:
+        return is_overdue(fence)
+    ends = [one.attempts[-1].ended_at for one in replicas if one.attempts]
+    last = max((end for end in ends if end is not None), default=None)
+    return last is None or clock.seconds_since(last) > _OVERDUE_SECONDS
 
 
 def weigh(spec: Spec, replicas: Sequence[ReplicaResult], fence: Fence | None) -> tuple[Verdict, str]:
@@ -261,7 +278,10 @@ def _with_manifest(run: ActiveRun, replica: ReplicaResult, search: _Search) -> R
             return replica
         if search.may_wait and problem.kind is ManifestProblem.TIMEOUT and search.budget.is_spent:
             raise OutOfTimeError(str(problem)) from None
-        return replica.model_copy(update={"problem": masked(str(problem))})
+        text = masked(str(problem))
+        if problem.is_passing:
+            search.unread.append(text)
+        return replica.model_copy(update={"problem": text})
     return replica.model_copy(
         update={
             "checkpoint_uri": manifest.checkpoint_uri,

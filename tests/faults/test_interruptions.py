@@ -21,6 +21,7 @@ from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.spec.run_limits import Timer
 from muster.control.attempt_request import Launch
+from muster.control.aws.aws_errors import UnavailableError
 from muster.control.aws.inbox import Inbox
 from muster.control.aws.timer_schedules import Timers
 from muster.control.clear_up import ExecutionEnded, clear_up
@@ -346,7 +347,7 @@ def is_completed(step: Step, fault: Fault) -> bool:
         harness.cloud.calls.inject(fault)
         try:
             step.call(harness, given)
-        except (FunctionEndedError, ClientError, UnfinishedError):
+        except (FunctionEndedError, ClientError, UnavailableError, UnfinishedError):
             assert fault.fired
         harness.cloud.calls.reset()
         # Also where the step came through: an event may fail without a loss.

@@ -25,10 +25,14 @@ class ManifestProblem(StrEnum):
 
 
 class ManifestError(MusterError):
-    """A manifest that could not be found or read: the reason is `kind`, the place is `uri`."""
+    """A manifest that could not be found or read: the reason is `kind`, the place is `uri`.
 
-    def __init__(self, kind: ManifestProblem, uri: str, detail: str) -> None:
+    `is_passing`: S3 failed in passing, so a later search may find it.
+    """
+
+    def __init__(self, kind: ManifestProblem, uri: str, detail: str, *, is_passing: bool = False) -> None:
         self.kind = kind
+        self.is_passing = is_passing
         self.uri = uri
         super().__init__(f"{uri}: {kind}: {detail}")
 

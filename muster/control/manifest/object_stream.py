@@ -11,7 +11,7 @@ from urllib3.exceptions import HTTPError
 
 from muster.contract.aws.ranged_reads import object_size
 from muster.contract.layout import s3_uri
-from muster.control.aws.aws_errors import error_code, error_message, http_status
+from muster.control.aws.aws_errors import error_code, error_message, http_status, is_transient
 from muster.control.manifest.manifest_errors import (
     MIB,
     BeyondLimitsError,
@@ -90,7 +90,7 @@ class ObjectSource(io.RawIOBase):
             if self._interruptions > self._limits.interruptions:
                 last = f"{type(error).__name__} ({error})"
                 detail = f"the transfer failed {self._interruptions} times, most recently with {last}"
-                raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, detail) from None
+                raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, detail, is_passing=True) from None
             return b""
         if not chunk:
             self._drop()
@@ -108,7 +108,7 @@ class ObjectSource(io.RawIOBase):
             return
         except BotoCoreError as error:
             # botocore has already retried.
-            raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, str(error)) from None
+            raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, str(error), is_passing=True) from None
         self._body, self._etag = answer["Body"], answer["ETag"]
         self.size = object_size(answer.get("ContentRange", ""), answer["ContentLength"])
 
@@ -125,10 +125,12 @@ class ObjectSource(io.RawIOBase):
             detail = f"{code}: allow s3:GetObject on the key and s3:ListBucket on {self._bucket}"
             raise ManifestError(ManifestProblem.DENIED, self.uri, detail) from None
         elif not first and status in {HTTPStatus.NOT_FOUND, HTTPStatus.PRECONDITION_FAILED}:
-            raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, "the object changed while it was read") from None
+            detail = "the object changed while it was read"
+            raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, detail, is_passing=True) from None
         else:
             detail = f"S3 answered {status} {code}: {error_message(error)}"
-            raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, detail) from None
+            passing = is_transient(error)
+            raise ManifestError(ManifestProblem.UNAVAILABLE, self.uri, detail, is_passing=passing) from None
 
     def _drop(self) -> None:
         if self._body is not None:

@@ -18,6 +18,7 @@ from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.watch_rules import Rule
 from muster.control import run_result
 from muster.control.active_run import ActiveRun
+from muster.control.aws.aws_errors import UnavailableError
 from muster.control.round_notes import with_early_finish_note, with_early_finishes, with_goal_note
 from muster.control.run_result import weigh, write_result
 from muster.control.runtime import clock
@@ -158,6 +159,29 @@ def test_after_enough_time_or_long_after_the_fence_a_manifest_is_given_up(row: R
             [replica] = result.replicas
             assert (result.verdict, replica.checksum) == (Verdict.SUCCEEDED, None)
             assert "time limit" in found(replica.problem)
+
+
+def test_a_result_waits_for_a_manifest_that_s3_does_not_give_in_passing_but_not_for_ever(row: Row) -> None:
+    """The workflow tries the task again. A refusal that stays delays nothing."""
+    rows: tuple[tuple[str, AwsError, bool, float], ...] = (
+        ("S3 fails at the end", AwsError("InternalError", "We encountered an error.", 500), False, 0),
+        ("S3 is slow at the end", AwsError("SlowDown", "Reduce your request rate.", 503), False, 1_700),
+        ("half an hour after the end", AwsError("InternalError", "We encountered an error.", 500), True, 1_801),
+        ("its key is disabled", AwsError("KMS.DisabledException", "The key is disabled.", 400), True, 0),
+    )
+    for name, error, is_written, late in rows:
+        with row(name) as harness:
+            harness.plan()
+            complete(harness, 0, "ab")
+            harness.cloud.clock.advance(late)
+            harness.cloud.calls.inject(Fault("GetObject", error, when=lambda call: call.parameters["Key"] == MANIFEST))
+            if is_written:
+                assert "S3 answered" in found(settled(harness).replicas[0].problem)
+                continue
+            with pytest.raises(UnavailableError, match=error.code):
+                settled(harness)
+            assert harness.result() is None
+            assert settled(harness).replicas[0].checkpoint_uri == "s3://bucket/final"
 
 
 def test_of_two_results_that_are_written_at_once_the_first_stands(harness: ControlHarness) -> None:
