@@ -77,11 +77,12 @@ LIST_JOBS = allow(Target.ANY, "sagemaker:ListTrainingJobs")  # it has no resourc
 # Give a place in the run queue back and admit the next run.
 _LEAVE_QUEUE = (read_and_write("queue/*"), read("control/*/queue_token.json"), COMPLETE_TASKS)
 # Keep the replicas' records and their roll-up, and mark replicas that are lost and money that is spent.
-_CHANGE_RECORDS = read_and_write("control/*/replicas/*", "control/*/rollup/*")
+CHANGE_RECORDS = read_and_write("control/*/replicas/*", "control/*/rollup/*")
+_MARK_LOSSES = write("control/*/lost/*", "control/*/spent/*")
 KEEP_RECORDS = (
     read("control/*/plan.json", "control/*/stopping.json"),
-    _CHANGE_RECORDS,
-    write("control/*/lost/*", "control/*/spent/*"),
+    CHANGE_RECORDS,
+    _MARK_LOSSES,
     list_under("control/*"),
 )
 _READ_RUN = ("control/*/plan.json", "control/*/stopping.json", "control/*/result.json", "control/*/replicas/*")
@@ -214,10 +215,10 @@ FUNCTIONS = (
         cancels_runs=True,
         statements=(
             *_settle_run("control/*/stopping.json", "control/*/result.json"),
-            # For a replica that cannot be launched.
+            # For a replica that cannot be launched: its job may exist, and may even have ended.
             FAIL_TASKS,
-            _CHANGE_RECORDS,
-            write("control/*/lost/*"),
+            CHANGE_RECORDS,
+            _MARK_LOSSES,
         ),
     ),
     FunctionRow(

@@ -184,6 +184,14 @@ def tags(run: str = "run-x1", lineage: str = "run", **more: str) -> dict[str, st
     return {"aws:PrincipalTag/MusterRun": run, "aws:PrincipalTag/MusterLineage": lineage, **keys}
 
 
+def test_whoever_stops_jobs_may_record_that_their_place_was_silent(home: Template, template: Template) -> None:
+    keys = ("control/run/replicas/0.json", "control/run/rollup/0.json")
+    tries = [(action, f"arn:aws:s3:::BUCKET/{key}") for action in ("s3:GetObject", "s3:PutObject") for key in keys]
+    for name in ("React", "Stop", "Sweep", "Timer", "Scale"):
+        assert [one for one in tries if not home.allows(name, *one)] == [], name
+    assert not template.allows("Sweep", "s3:PutObject", tries[0][1])  # without places
+
+
 def test_a_launcher_creates_jobs_of_the_stack_alone_and_nothing_without_tags(tokyo: Template) -> None:
     jobs = f"arn:aws:sagemaker:ap-northeast-1:{ELSEWHERE}:training-job/"
     replica = "arn:aws:iam::ACCOUNT:role/Replica"

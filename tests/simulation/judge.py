@@ -27,9 +27,11 @@ from tests.simulation.functions import PREFIX, SKEW_MAX, Cause, Invocation
 from tests.simulation.kernel import START
 from tests.simulation.lives import Life, job_parts
 from tests.simulation.scenario import LATE_SWEEP_SECONDS
+from tests.support.function_rights import may
 from tests.support.memory_client import client_of
 
 if TYPE_CHECKING:
+    from tests.simulation.simulated_aws import Caller
     from tests.simulation.world import Execution, World
 
 D = TypeVar("D", bound=StoredDocument)
@@ -170,6 +172,12 @@ class Judge:
         )
         if execution.ended is None and self.fence(life.run) is None and not allowed:
             world.violate("stopped a living run's job", f"{caller} stops {job}")
+
+    def object_called(self, caller: Caller, operation: str, parameters: dict[str, Any]) -> None:
+        """A function does with the bucket what its role allows. The rights for places are not in the table."""
+        if isinstance(caller, Invocation) and not may(caller.function_name, operation, parameters):
+            where = parameters.get("Key") or parameters.get("Prefix")
+            self._world.violate("a function lacks a right", f"{caller.function_name}: {operation} {where}")
 
     def held(self, label: str) -> None:
         """The seat `run/rank` is parked: as long as it is, it has no job."""

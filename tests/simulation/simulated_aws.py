@@ -96,6 +96,8 @@ class SimulatedCloud(MemoryCloud):
         """A job's name and who calls StopTrainingJob."""
         self.on_miss: Callable[[str], None] = lambda _: None
         """The name of a job that DescribeTrainingJob does not find."""
+        self.on_object: Callable[[Caller, str, dict[str, Any]], None] = lambda *_: None
+        """Who calls which operation of S3 in the stack's bucket, with what."""
         self.rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]] = lambda _, parameters: parameters
         """What the code of another version writes instead."""
         self.is_direct = False
@@ -222,6 +224,8 @@ class SimulatedCloud(MemoryCloud):
     ) -> dict[str, Any]:
         self.counts[name] += 1
         caller = self._caller()
+        if service == "s3" and not place:
+            self.on_object(caller, name, parameters)
         if name == "PutObject":
             parameters = self.rewrite(caller, parameters)
         try:

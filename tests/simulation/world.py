@@ -171,6 +171,8 @@ class World:
             self.places = Places(self)
         cloud.on_stop = self.judge.job_stopped
         cloud.on_miss = self.judge.job_missed
+        if not self.scenario.uses_places:
+            cloud.on_object = self.judge.object_called
         cloud.rewrite = _with_new_field
         self.faults.on_late = self.lives.comes_late
         cloud.workflow.on_start = self._started

@@ -12,6 +12,7 @@ from muster.control.launch_failure import LaunchFailure, give_up_replica
 from tests.memory import Fault, lost_answer, throttle
 from tests.memory.harness import RUN, ControlHarness
 from tests.support.control_steps import AGAIN, Row, create_job, fail, finished, found
+from tests.support.function_rights import rights_of
 
 CONTINUE = {"replicas": 3, "on_replica_failure": "continue", "min_replicas": 2}
 REASON = "replica 0 could not be launched: Muster.DocumentError: damaged"
@@ -111,6 +112,20 @@ def test_a_job_that_ended_unseen_keeps_its_own_end(row: Row) -> None:
             assert give_up(harness).next is (Next.DONE if reason is None else Next.RERUN)
             assert harness.record().current.failure_class is (reason and FailureClass.INFRASTRUCTURE)
             assert lost(harness) == []
+
+
+def test_what_stop_does_for_a_replica_of_a_run_with_a_ceiling_is_within_its_rights(row: Row) -> None:
+    for reason, follows in ((None, Next.DONE), (AGAIN, Next.RERUN), ("AlgorithmError: no", Next.FAIL)):
+        with row(reason) as harness:
+            harness.plan(**CONTINUE, cost_ceiling_usd=500)
+            harness.arm()
+            if reason is None:
+                harness.cloud.training.complete(harness.job())
+            else:
+                harness.cloud.training.fail(harness.job(), reason)
+            harness.cloud.calls.inject(rights_of("stop"))
+            assert give_up(harness).next is follows
+            assert [key for key in harness.keys(f"control/{RUN}/spent/") if "cost" in key]
 
 
 def test_a_rerun_that_cannot_be_launched_is_lost(harness: ControlHarness) -> None:

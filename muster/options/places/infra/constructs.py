@@ -14,6 +14,7 @@ from muster.contract.spec.recipe_reference import RECIPES
 from muster.contract.training.network_access import VpcConfig
 from muster.contract.training.source_delivery import PACKAGES, SOURCE
 from muster.infra.functions.event_delivery import DeadLetters
+from muster.infra.functions.function_table import CHANGE_RECORDS
 from muster.infra.functions.handler_function import HandlerFunction, HandlerSettings
 from muster.infra.functions.notices_queue import NoticesQueue
 from muster.infra.functions.triggers import JOB_DETAIL_TYPE, JOB_SOURCE
@@ -116,6 +117,7 @@ OFFER = StackOption(
         "plan": Grant(variables=_KNOWN),
         LAUNCHES: Grant((_ASSUME_WITH_TAGS, *_CHOOSE_AND_DELIVER), _KNOWN),
         **dict.fromkeys(LOOKS_AFTER, Grant((_ASSUME,), _KNOWN)),
+        **dict.fromkeys(("sweep", "timer"), Grant((_ASSUME, CHANGE_RECORDS), _KNOWN)),  # jobs that were not stopped
         "react": Grant((_ASSUME, *_GIVE_UP), _KNOWN),
     },
     bucket_statements=bucket_statements,
