@@ -39,7 +39,8 @@ def note_end(replica: ActiveReplica, ended: Attempt) -> None:
 def with_bill(replica: ActiveReplica, ended: Attempt) -> Attempt:
     """`ended` with its billable seconds and its type; where the run has a ceiling, SageMaker is asked for them.
 
-    Without them where its place does not answer: then its times say what it has cost, about.
+    Without them where its place does not answer, where it is gone, and where the answer lags behind its end: then its
+    times say what it has cost, about.
     """
     if _ceiling(replica.run) is None or ended.billable_seconds is not None or ended.cluster is not None:
         return ended
@@ -50,7 +51,7 @@ def with_bill(replica: ActiveReplica, ended: Attempt) -> Attempt:
     except PlaceSilentError:
         return ended
     if job is None:
-        return ended.model_copy(update={"billable_seconds": 0})
+        return ended if ended.has_proven_job else ended.model_copy(update={"billable_seconds": 0})
     return described(ended, job)
 
 

@@ -48,7 +48,8 @@ def _with_artifacts(replica: ActiveReplica, ended: Attempt) -> Attempt:
 
 
 def described(ended: Attempt, job: Job) -> Attempt:
-    """`ended` with what its job says about its bill and its details."""
-    billed = {"billable_seconds": job.billable_seconds, "details": job.details}
+    """`ended` with what its job says about its bill and its details, unless the answer lags behind its end."""
     # An event may lack the type that SageMaker chose among the preferences.
-    return ended.model_copy(update={**billed, "instance_type": job.instance_type or ended.instance_type})
+    kind = {"instance_type": job.instance_type or ended.instance_type}
+    billed = {} if job.end is None else {"billable_seconds": job.billable_seconds, "details": job.details}
+    return ended.model_copy(update={**kind, **billed})

@@ -68,6 +68,8 @@ class _Job:
     described: dict[str, Any] = field(default_factory=dict)
     """What else DescribeTrainingJob says of it."""
     transitions: list[_Transition] = field(default_factory=list)
+    lagging: dict[str, Any] | None = None
+    """What DescribeTrainingJob still shows of it."""
 
     @property
     def name(self) -> str:
@@ -219,6 +221,8 @@ class Training:
     def _describe(self, request: Parameters) -> dict[str, Any]:
         with self._lock:
             job = self._named(request["TrainingJobName"])
+            if job.lagging is not None:
+                return copied(job.lagging)
             shown: dict[str, Any] = {
                 "EnableNetworkIsolation": False,
                 "EnableInterContainerTrafficEncryption": False,
@@ -314,6 +318,14 @@ class Training:
     def describe_with(self, name: str, **members: Any) -> None:
         """From now on DescribeTrainingJob also answers these members for a job."""
         self._named(name).described.update(members)
+
+    def lag(self, name: str) -> None:
+        """From now on DescribeTrainingJob shows a job as it is now, until `catch_up`."""
+        self._named(name).lagging = self._describe({"TrainingJobName": name})
+
+    def catch_up(self, name: str) -> None:
+        """DescribeTrainingJob shows a job as it is."""
+        self._named(name).lagging = None
 
     def say(self, name: str, message: str) -> None:
         """Change the message of the present secondary status."""

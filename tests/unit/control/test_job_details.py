@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.job_details import JobDetails
 from muster.contract.run.result import ReplicaResult
@@ -67,6 +69,23 @@ def test_an_end_is_decided_although_its_details_cannot_be_read_and_the_settlemen
             attempt = end(harness, **final(harness, 0.25))
             assert (attempt.status, attempt.details) == ("Completed", None)
             assert [metrics(one.details) for one in settled(harness).attempts] == [[("loss", 0.25)]]
+
+
+def test_a_look_that_lags_behind_the_end_bills_nothing_and_the_settlement_looks_again(harness: ControlHarness) -> None:
+    launched(harness, spot=True, max_wait_seconds=172_800)
+    job, training = harness.job(), harness.cloud.training
+    training.train(job)
+    training.set_billable_seconds(job, 4_000)
+    harness.cloud.clock.advance(7_200)
+    training.lag(job)
+    complete(harness)
+    ended = harness.record().current
+    assert (ended.status, ended.billable_seconds, ended.details) == ("Completed", None, None)
+    assert found(settled(harness).usd) == pytest.approx(0.23, abs=0.01)  # two hours of an ml.m5.large
+    harness.plane.store.s3.delete_object(Bucket="bucket", Key=f"control/{RUN}/result.json")
+    training.catch_up(job)
+    replica = settled(harness)
+    assert (replica.attempts[0].billable_seconds, found(replica.attempts[0].details).training_seconds) == (4_000, 7_200)
 
 
 def test_a_rule_that_was_still_evaluated_is_read_again_at_the_settlement(row: Row) -> None:

@@ -15,11 +15,11 @@ from muster.contract.spec.retry_budget import Budget
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.timestamps import Timestamp
 from muster.control.attempt_end import Outcome, end_attempt
-from muster.control.cost_ceiling import reached_ceiling
+from muster.control.cost_ceiling import reached_ceiling, with_bill
 from muster.control.rerun_decision import Facts, can_do_without, decide_end, ends_within_hour, judge
 from tests.memory import Fault, server_error
 from tests.memory.harness import RUN, ControlHarness
-from tests.support.control_steps import AGAIN, BROKEN, found, launched
+from tests.support.control_steps import AGAIN, BROKEN, Row, found, launched
 
 FIELDS = {"replicas": 4, "trainer": "a.b:c"}
 SPEC = parse_spec({**FIELDS, "reruns": {"spot": {"max_reruns": 2, "delay_seconds": 10}}})
@@ -249,10 +249,31 @@ def test_the_bill_is_at_the_price_of_the_type_that_sagemaker_chose(harness: Cont
     assert "0-1-cost-230000" in harness.keys(SPENT)
 
 
-def test_a_job_that_cannot_be_found_any_more_has_cost_nothing(harness: ControlHarness) -> None:
-    harness.plan(cost_ceiling_usd=100.0)
+def test_a_job_that_cannot_be_found_and_was_never_seen_has_cost_nothing(harness: ControlHarness) -> None:
+    run = harness.plan(cost_ceiling_usd=100.0)
     harness.cloud.calls.inject(server_error("CreateTrainingJob"))
     with pytest.raises(ClientError):
         harness.arm()
-    report(harness, AGAIN)
-    assert harness.record().current.billable_seconds == 0
+    assert with_bill(run.replica(0), harness.record().current).billable_seconds == 0
+
+
+def test_a_job_whose_bill_is_not_to_be_had_counts_by_its_times(row: Row) -> None:
+    """The look lags behind the event of its end, or the job was deleted: three hours of an ml.m5.large all the same."""
+    for name in ("the look lags", "the job is gone"):
+        with row(name) as harness:
+            launched(harness, cost_ceiling_usd=0.3)
+            job, training = harness.job(), harness.cloud.training
+            training.train(job)
+            harness.deliver()
+            harness.cloud.clock.advance(3 * 3_600)
+            training.lag(job)
+            training.fail(job, AGAIN)
+            if name == "the look lags":
+                harness.deliver()
+            else:
+                harness.cloud.notifications.drain()
+                training.delete(job)
+                harness.arm()
+            [cost] = [key for key in harness.keys(SPENT) if "cost" in key]
+            assert 345_000 <= int(cost.rpartition("-")[2]) < 350_000
+            assert "the cost ceiling of $0.30 is reached" in found(harness.record().decision).reason
