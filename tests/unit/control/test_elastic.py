@@ -190,6 +190,28 @@ def test_an_event_that_asks_for_no_number_of_replicas_is_refused_with_words(harn
     assert ScaleRequest.of({"id": "e", "detail": {"run": name, "replicas": 1}}).run == run_name(name)
 
 
+@pytest.mark.filterwarnings("ignore:No application metrics to publish")
+def test_the_schedule_of_a_run_counts_from_its_launch_however_long_it_was_queued(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = loader(harness, monkeypatch)
+    plan, call = load("plan"), load("scale")
+    harness.executions.start(RUN, "{}")
+    steps = [{"after_seconds": 3_600, "replicas": 4}]
+    request = harness.plan_request(replicas=RANGE, elastic={"scale": steps}).model_dump()
+    clock = harness.cloud.clock
+    clock.advance(5 * 3_600)
+    plan(request)
+    clock.advance(60)
+    plan(request)  # a retry keeps the first schedule
+    clock.advance(1_740)
+    event = {"detail-type": "Scale Requested", "id": "e-1", "time": f"{clock.now():%Y-%m-%dT%H:%M:%SZ}"}
+    assert call({**event, "detail": {"run": RUN, "replicas": 3}}) == {"scale": "scaled"}
+    clock.advance(1_801)
+    [fired] = harness.cloud.scheduler.fired
+    assert call(json.loads(fired.input)) == {"scale": "scaled"}
+
+
 # The filter of muster.control.runtime.function, which pytest resets: most events change no metric.
 @pytest.mark.filterwarnings("ignore:No application metrics to publish")
 def test_a_run_is_scaled_by_events_and_by_its_own_schedule(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from muster.contract import timestamps
 from muster.contract.spec.elastic import SCHEDULED
+from muster.control.runtime import clock
 from muster.control.seat_keeper import SeatKeeper
 from muster.options.elastic.contract.seats import Seats, seats_key
 
@@ -33,10 +34,11 @@ class ElasticSeats(SeatKeeper):
         store.create(seats_key(plan.run), planned(store, plan).to_json())
 
     def schedule(self, timers: Timers, plan: Plan, function_arn: str) -> None:
-        """One timer for each step of `elastic.scale`."""
+        """One timer for each step of `elastic.scale`, from now on: the run may have waited in the run queue."""
+        launched_at = clock.utc_now()
         for number, step in enumerate(() if plan.spec.elastic is None else plan.spec.elastic.scale):
             name, by = f"{plan.run}-scale-{number}", f"{SCHEDULED}{number}"
-            due = timestamps.text(timestamps.parse(plan.created_at) + timedelta(seconds=step.after_seconds))
+            due = timestamps.text(launched_at + timedelta(seconds=step.after_seconds))
             timers.call(name, step.after_seconds, function_arn, run=plan.run, replicas=step.replicas, by=by, time=due)
 
     def hold(
