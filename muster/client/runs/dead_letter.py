@@ -85,7 +85,9 @@ def read_letter(message: QueueMessage, functions: Mapping[str, str], prefix: str
     if given_up_by is GivenUpBy.SNS:
         body = _as_invocation(body)
     event = _event(body, prefix)
-    function = _target(message, functions) if given_up_by is GivenUpBy.EVENTBRIDGE else event.function
+    known = _target(message, functions) if given_up_by is GivenUpBy.EVENTBRIDGE else event.function
+    # A stack with places and without clusters has no function that looks: its queue of notices calls react.
+    function = "react" if known == "look" and known not in functions else known
     letter = DeadLetter(
         id=message.id,
         at=timestamps.from_epoch_milliseconds(message.sent_at_milliseconds),
@@ -155,6 +157,9 @@ def _event(body: Mapping[str, Any], prefix: str) -> _Event:
         return _object_event(_object_keys(body))
     if "timer" in body and "run" in body:
         return _Event("timer", f"the timer {body['timer']} of the run {body['run']}", str(body["run"]))
+    if {"run", "replicas", "by"} <= body.keys():
+        text = f"a scheduled step, due at {body.get('time')}: {body['replicas']} replicas of {body['run']}"
+        return _Event("scale", text, str(body["run"]))
     run = body.get("run")
     return _Event(None, "an event that is not known", run if isinstance(run, str) else None)
 

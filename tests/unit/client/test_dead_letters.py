@@ -14,7 +14,7 @@ from tests.memory.calls import AwsError as Refusal
 from tests.memory.cloud import ACCOUNT, REGION, MemoryCloud
 from tests.support.memory_client import client_of
 
-FUNCTIONS = ("react", "look", "stop", "sweep", "start", "notify", "timer")
+FUNCTIONS = ("react", "look", "stop", "sweep", "start", "notify", "timer", "scale")
 TOKEN = "AQCsecret" * 30
 JOB = {"detail-type": "SageMaker Training Job State Change", "source": "aws.sagemaker"}
 JOB_FAILED = {
@@ -22,6 +22,7 @@ JOB_FAILED = {
     "detail": {"TrainingJobName": "muster-night-r3-a2", "TrainingJobStatus": "Failed", "SecondaryStatus": "Failed"},
 }
 TIMER = {"run": "night", "timer": "deadline"}
+STEP = {"run": "night", "replicas": 4, "by": "schedule-0", "time": "2026-01-01T01:00:00.000Z"}
 
 
 def cloud_with_functions() -> MemoryCloud:
@@ -87,6 +88,7 @@ LETTERS: list[tuple[Any, str | None, str | None, str]] = [
     (through_sns(RECORDS), "start", None, "in the inbox: inbox/bert.yaml"),
     (FAILED, "notify", "night", "Run Failed of night"),
     (TIMER, "timer", "night", "the timer deadline of the run night"),
+    (STEP, "scale", "night", "a scheduled step, due at 2026-01-01T01:00:00.000Z: 4 replicas of night"),
     ({"run": "night", "rank": 0, "token": TOKEN}, None, "night", "not known"),
     ("no JSON", None, None, "not known"),
     ("[]", None, None, "not known"),
@@ -135,6 +137,18 @@ def test_an_inbox_notification_that_sns_could_not_deliver_is_replayed_as_sns_cal
     assert (record["EventSource"], record["EventSubscriptionArn"]) == ("aws:sns", f"arn:aws:sns:{REGION}:1:a")
     assert json.loads(record["Sns"]["Message"]) == RECORDS
     assert record["Sns"]["SigningCertUrl"] == NOTIFICATION["SigningCertURL"]
+
+
+def test_a_notice_of_a_stack_without_clusters_is_replayed_to_react(cloud: MemoryCloud) -> None:
+    """Its places have brought it: the queue of notices, or SNS before it."""
+    cloud.functions.names -= {"look-physical"}
+    missing = {"Records": [{"s3": {"object": {"key": "notices/night/missing-r3-7.json"}}}]}
+    found = letter(cloud, {**NOTIFICATION, "Message": json.dumps(missing)})
+    assert (found.function, found.run, found.obstacle) == ("react", "night", None)
+    replay(client_of(cloud), None)
+    [(function, event)] = cloud.functions.accepted
+    assert function == "react-physical"
+    assert json.loads(event["Records"][0]["Sns"]["Message"]) == missing
 
 
 # --- list -------------------------------------------------------------------------------------------
