@@ -223,8 +223,8 @@ def _variables(plan: Plan, spec: Spec, rank: int, attempt: int) -> list[object]:
 
 
 def _literal(text: str) -> str:
-    """A text of the environment or the command as it is: Kubernetes replaces $(NAME), and writes $$( for $(."""
-    return text.replace("$(", "$$(")
+    """A text of the environment or the command as it is: Kubernetes replaces $(NAME), and writes $ for $$."""
+    return text.replace("$", "$$")
 
 
 def _node_labels(asked: HyperPod, instance_type: str) -> _Json:

@@ -12,6 +12,7 @@ from muster.options.hyperpod.contract.job_schema import SchemaRule, job_schema, 
 from muster.options.hyperpod.contract.object_identity import tags_of
 from muster.options.hyperpod.contract.pod_bootstrap import POD_COMMAND
 from muster.options.hyperpod.contract.pod_work import PodWork
+from muster.options.hyperpod.local.pods import container_values
 from tests.support.full_specs import channel
 from tests.support.job_requests import plan_of
 
@@ -47,6 +48,11 @@ def container(document: Any) -> Any:
 
 def variables(document: Any) -> dict[str, str]:
     return {item["name"]: item["value"] for item in container(document)["env"] if "value" in item}
+
+
+def in_a_container(document: Any) -> dict[str, str]:
+    """The environment that a container gets, as Kubernetes replaces references."""
+    return container_values.variables({"metadata": {"name": "pod-0"}}, container(document), "127.1.2.3")
 
 
 def test_a_job_has_the_name_the_labels_and_the_digest_that_prove_whose_it_is() -> None:
@@ -218,17 +224,22 @@ def test_the_first_process_gets_its_work_and_the_program_what_a_training_job_has
     uris = (work.checkpoints_uri, work.output_uri, work.notices_uri)
     assert uris == ("s3://bucket/checkpoints/run/r1/", "s3://bucket/output/run", "s3://bucket/notices/run/")
     assert work.hyper_parameters == {"epochs": "3"}
-    assert container(document)["command"] == list(POD_COMMAND)
+    assert container_values.command_of(container(document), found) == list(POD_COMMAND)
     fields = {item["name"]: item["valueFrom"]["fieldRef"]["fieldPath"] for item in container(document)["env"][-2:]}
     assert fields == {"POD_NAME": "metadata.name", "POD_IP": "status.podIP"}
 
 
 def test_the_program_is_the_one_of_a_training_job_and_kubernetes_expands_nothing_in_it() -> None:
-    own = {"trainer": None, "entrypoint": ["echo", "$(HOME)"], "arguments": ["-a"]}
-    trainer, program = variables(job()), variables(job(environment={"A": "$(MUSTER_RUN) $x"}, **own))
+    texts = ["$(HOME)", "$$(MUSTER_RUN)", "echo $$ > pid", "pa$$word", "^a$", "$$$", "$x"]
+    own = {"trainer": None, "entrypoint": ["echo", *texts], "arguments": ["-a", "$$"]}
+    given = {f"A{number}": text for number, text in enumerate(texts)}
+    trainer = variables(job())
+    program = in_a_container(job(environment={"HOME": "/root", **given}, hyper_parameters={"end": "$$"}, **own))
     assert PodWork.from_json(trainer["MUSTER_POD_WORK"], "work").program == ("python", "-m", "muster.replica")
-    assert PodWork.from_json(program["MUSTER_POD_WORK"], "work").program == ("echo", "$$(HOME)", "-a")
-    assert program["A"] == "$$(MUSTER_RUN) $x"
+    work = PodWork.from_json(program["MUSTER_POD_WORK"], "work")
+    assert work.program == ("echo", *texts, "-a", "$$")
+    assert work.hyper_parameters == {"end": "$$"}
+    assert given.items() <= program.items()
 
 
 def test_pods_have_shared_memory_a_tree_and_the_users_volumes() -> None:
