@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -114,12 +113,13 @@ def _resolved(document: Mapping[Any, Any], read: ReadRecipe) -> tuple[Family, Re
     paths = {resolved.named[name] for name in given.keys() - own if name in resolved.named}
     from_spec = {path: Origin.SPEC for path in paths if resolved.origins.get(path) is Origin.INPUT}
     resolved = replace(resolved, origins={**resolved.origins, **from_spec})
-    return family, _with_model(document, family, _with_count(document, family, completed, resolved))
+    counted, resolved = _with_count(document, family, completed, resolved)
+    return family, _with_model(document, family, counted, resolved)
 
 
 def _with_count(
     document: Mapping[Any, Any], family: Family, read: ReadRecipe, resolved: ResolvedRecipe
-) -> ResolvedRecipe:
+) -> tuple[ReadRecipe, ResolvedRecipe]:
     """The recipe with the number of instances of the spec, if both say one: the program must know how many there are.
 
     Raises:
@@ -127,20 +127,22 @@ def _with_count(
     """
     count, path = document.get("instance_count"), FAMILIES[family].count
     if not path or not isinstance(count, int) or isinstance(count, bool):
-        return resolved
+        return read, resolved
     found = value_at(resolved.document, *path)
     if not isinstance(found, int) or found == count:
-        return resolved
+        return read, resolved
     name = ".".join(path)
     if resolved.origins.get(path) in _OF_THE_USER:
         allowed = f"{name} of the recipe was set to {found}"
         raise SpecError([Problem("instance_count", str(count), "leave one of the two out", allowed)])
-    again = read.with_values(overrides={**read.sources.overrides, name: count}).resolve()
-    return replace(again, origins={**resolved.origins, path: Origin.SPEC})
+    counted = read.with_values(overrides={**read.sources.overrides, name: count})
+    return counted, replace(counted.resolve(), origins={**resolved.origins, path: Origin.SPEC})
 
 
-def _with_model(document: Mapping[Any, Any], family: Family, resolved: ResolvedRecipe) -> ResolvedRecipe:
-    """The recipe with the model that the spec names under `model`, where the recipe names another.
+def _with_model(
+    document: Mapping[Any, Any], family: Family, read: ReadRecipe, resolved: ResolvedRecipe
+) -> ResolvedRecipe:
+    """The recipe with the model that the spec names under `model`, where the recipe names another or refers to that.
 
     Raises:
         SpecError: the recipe has no place for a model.
@@ -149,12 +151,13 @@ def _with_model(document: Mapping[Any, Any], family: Family, resolved: ResolvedR
     place = model_place(document, nova=family == "nova")
     if place is None or not paths:
         return resolved
-    recipe = copy.deepcopy(resolved.document)
     for path in paths:
-        holder = value_at(recipe, *path[:-1])
+        holder = value_at(resolved.document, *path[:-1])
         if isinstance(holder, dict) and path[-1] in holder:
-            holder[path[-1]] = place
-            return replace(resolved, document=recipe, origins={**resolved.origins, path: Origin.SPEC})
+            same = holder[path[-1]] == place
+            again = resolved if same else read.with_value_of_spec(path, place).resolve()
+            kept = {one: resolved.origins.get(one, origin) for one, origin in again.origins.items()}
+            return replace(again, origins={**kept, path: Origin.SPEC})
     allowed = f"recipes of this family name their model at {' or '.join('.'.join(one) for one in paths)}"
     statement = "the recipe has no place for a model"
     raise SpecError([StatedProblem("model", statement, "leave it out, or choose another recipe", allowed)])

@@ -200,7 +200,7 @@ class _Source:
         if value == MISSING and isinstance(value, str):
             return  # a value that is still to be set replaces none
         decided = self._decided.get(path)
-        if decided is not None:
+        if decided is not None and self._origin is not Origin.SPEC:
             if self._merged.at(path) != value:
                 name = field_name(path, self._origin)
                 statement = f"the recipe of the hub decides {'this value' if decided == path else path_name(decided)}"

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from pydantic import JsonValue
 
 from muster.contract.spec.recipe_reference import Origin
 from muster.contract.training.data_and_output import CHECKPOINT_DIR
 from muster.options.recipes.contract.document_values import everything_in, leaves, value_at
-from muster.options.recipes.contract.expressions.interpolation import MISSING, interpolated
+from muster.options.recipes.contract.expressions.interpolation import MISSING, interpolated, literal
 from muster.options.recipes.contract.expressions.placeholders import Filled, Filling, placeholder_names
 from muster.options.recipes.contract.merging import Merged, merge
 from muster.options.recipes.contract.override_spec import MACHINES, SpecifiedValue, parse_override_spec
@@ -74,6 +75,7 @@ class ReadRecipe:
         recipe: the user's, where it is not the base itself.
         parameters: what the override specification says about each, by name.
         placeholders: the names of those in both documents, in order.
+        of_spec: a value that the rest of the spec decides, within the mappings that lead to it. It replaces any other.
     """
 
     sources: RecipeSources
@@ -81,10 +83,15 @@ class ReadRecipe:
     recipe: ReadDocument | None
     parameters: Mapping[str, SpecifiedValue]
     placeholders: tuple[str, ...]
+    of_spec: JsonValue = None
 
     def with_values(self, **values: dict[str, JsonValue]) -> ReadRecipe:
         """The same texts, with other `overrides` or `inputs`."""
         return replace(self, sources=self.sources.model_copy(update=values))
+
+    def with_value_of_spec(self, path: Sequence[str], value: str) -> ReadRecipe:
+        """The same, with `value` at a path that the resolved recipe has; what refers to that gets it, too."""
+        return replace(self, of_spec=reduce(lambda inner, name: {name: inner}, reversed(path), literal(value)))
 
     def resolve(self) -> ResolvedRecipe:
         """See `resolve`."""
@@ -157,10 +164,14 @@ class _ResolvingRecipe:
             unfilled = [*unfilled, *filled.unfilled]
         merge(merged, sources.overrides, Origin.OVERRIDE, self._problems)
         merge(merged, sources.values, Origin.VALUE, self._problems)
+        if isinstance(self._read.of_spec, dict):
+            merge(merged, self._read.of_spec, Origin.SPEC, self._problems)
         self._report_unfilled(unfilled, merged)
         found = interpolated(merged.document, {_RESULTS: CHECKPOINT_DIR, **sources.inputs})
         document = found.document
-        self._check_inputs(sources.inputs, found.used)
+        if self._read.of_spec is None:
+            # Else they were checked without it; it may have replaced what refers to one.
+            self._check_inputs(sources.inputs, found.used)
         for fault in found.faults:
             self._problems.state(field(fault.path, merged.origin_at(fault.path)), fault.found, fault.remedy)
         faulty = {fault.path for fault in found.faults}
@@ -244,7 +255,8 @@ class _ResolvingRecipe:
         checked = [one for name, one in self._parameters.items() if name not in MACHINES]
         for parameter, path in ((one, path) for one in checked for path in merged.named.get(one.name, ())):
             value = value_at(document, *path)
-            if path in faulty:
+            # What the spec says was checked there.
+            if path in faulty or merged.origin_at(path) is Origin.SPEC:
                 continue
             if value is None or value == MISSING:
                 if parameter.required:

@@ -304,6 +304,35 @@ def test_an_open_model_is_read_from_its_channel() -> None:
     assert "training_config.actor_rollout_ref.model.path" in found["model"]
 
 
+def test_what_refers_to_the_model_of_a_recipe_gets_that_of_the_spec() -> None:
+    document, place = with_source({"s3": "s3://team/tuned/v1.2/"}), "/opt/ml/input/data/model"
+    model = "model_name_or_path: meta/x, ref_model_name_or_path: '${.model_name_or_path}', tokenizer: meta/x"
+    text = f"run: {{model_type: llm_finetuning_aws}}\ntraining_config: {{model_config: {{{model}}}}}\n"
+    for named in (text, text.replace("meta/x,", "'${base}',", 1) + "base: meta/x\n"):
+        found = resolved(named, "training_config", "model_config", document=document)
+        assert found == {"model_name_or_path": place, "ref_model_name_or_path": place, "tokenizer": "meta/x"}
+    # Through a mapping that is an interpolation itself, and in a text.
+    actor = "actor_rollout_ref: {model: '${training_config.base}'}, base: {path: meta/x, dtype: bf}"
+    critic = "critic: {model: {path: '${training_config.actor_rollout_ref.model.path}', cache: '${.path}/cache'}}"
+    text = f"run: {{model_type: verl}}\ntraining_config: {{{actor}, {critic}}}\n"
+    found = resolved(text, "training_config", document=document)
+    assert found["actor_rollout_ref"]["model"] == {"path": place, "dtype": "bf"}
+    assert found["critic"]["model"] == {"path": place, "cache": f"{place}/cache"}
+    assert found["base"] == {"path": "meta/x", "dtype": "bf"}
+
+
+def test_the_model_of_the_spec_comes_before_what_a_hub_decides_and_is_no_value_of_the_recipe() -> None:
+    path, document = ("training_config", "model_config"), with_source({"s3": "s3://team/tuned/"})
+    values = {"model_name_or_path": {"type": "string", "enum": ["meta/x"], "default": "meta/x", "required": True}}
+    text = LLMFT.replace("meta/x", "meta/x, ref: '${.model_name_or_path}'")
+    found = resolved(text, *path, document=document, hub_model="x", specification=values)
+    assert found == {"model_name_or_path": "/opt/ml/input/data/model", "ref": "/opt/ml/input/data/model"}
+    # An input to which only the recipe's own model refers is still one that the recipe has.
+    text = LLMFT.replace("meta/x", "'${base}'")
+    found = resolved(text, *path, document=document, inputs={"base": "meta/x"})
+    assert found == {"model_name_or_path": "/opt/ml/input/data/model"}
+
+
 def test_a_job_in_which_nothing_of_muster_runs_may_be_isolated() -> None:
     document = {**SPEC, "enable_network_isolation": True}
     assert expanded(VERL, document).enable_network_isolation is True
