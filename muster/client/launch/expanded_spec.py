@@ -64,8 +64,7 @@ def expanded_spec(
         SpecError: the spec has problems; those of its recipe and of its source are listed with them.
         ClientError: AWS cannot be reached or refuses.
     """
-    if document.get("model") is not None:
-        document = _with_model(document, session, cloud)
+    document = with_named_model(document, session, cloud)
     recipe = document.get("recipe")
     if recipe is None:
         return ExpandedSpec(read_checked(document))
@@ -80,14 +79,17 @@ def expanded_spec(
     return source.recipe(document, session)
 
 
-def _with_model(
-    document: Mapping[Any, object], session: Callable[[], AnySession], cloud: Cloud | None
+def with_named_model(
+    document: Mapping[Any, object], session: Callable[[], AnySession], cloud: Cloud | None = None
 ) -> Mapping[Any, object]:
-    """The spec with the place of the model that it names.
+    """The spec with the place of the model that it names, if any; session and `cloud` as for `expanded_spec`.
 
     Raises:
         SpecError: there is no such model; with the other problems of the spec.
+        ClientError: AWS cannot be reached or refuses.
     """
+    if document.get("model") is None:
+        return document
     from muster.client.runs.observer import earlier_runs  # noqa: PLC0415
     from muster.contract.run.model_lookup import with_found_model  # noqa: PLC0415
     from muster.contract.spec.open_spec import refuse_unread, with_problems_beside  # noqa: PLC0415

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from muster.client.client_errors import OptionError
 from muster.client.launch.planned_recipe import RecipeSource
 from muster.contract.errors import SpecError
-from muster.options.recipes.client.recipe_places import Fields, NamedRecipe, named_recipe, with_override
+from muster.options.recipes.client.recipe_places import Fields, NamedRecipe, named_recipe, with_model, with_override
 from muster.options.recipes.client.recipe_values import (
     RecipeDifference,
     RecipeTemplate,
@@ -53,7 +53,8 @@ class Recipe:
         """The recipe at `source`: a file, an s3:// URI, a spec's file that names a recipe, or a spec's `recipe`.
 
         The last one is a mapping: `{"hub": {"model": ..., "technique": "SFT"}, "overrides": {...}}`. AWS is asked for
-        what is in S3 or in a hub, with the session, or with a profile and a region as `Muster` chooses them.
+        what is in S3 or in a hub, with the session, or with a profile and a region as `Muster` chooses them. A spec's
+        `model` is found as for `muster plan`: that of an earlier run stays open.
 
         Raises:
             SpecError: the recipe has problems, all of which are listed.
@@ -69,7 +70,7 @@ class Recipe:
 
             return session or open_session(profile, region)
 
-        return cls(named, read_sources(named.request, opened))
+        return cls(with_model(named, opened), read_sources(named.request, opened))
 
     @property
     def name(self) -> str:
@@ -148,13 +149,14 @@ class Recipe:
 
 def _resolved(named: NamedRecipe, sources: RecipeSources) -> tuple[ResolvedRecipe, ...]:
     """One recipe, or with `sweep` one for each rank."""
-    if named.spec is None:
+    spec = named.found or named.spec
+    if spec is None:
         return (resolve(sources),)
     # With the models of specs.
     from muster.options.recipes.contract.expansion import expansion  # noqa: PLC0415
 
     # The other fields of a spec give values to its recipe, too.
-    return expansion({**named.spec, "recipe": named.request}, sources).recipes
+    return expansion({**spec, "recipe": named.request}, sources).recipes
 
 
 class Resolution:

@@ -42,9 +42,10 @@ app = typer.Typer(
 def _load(named: NamedRecipe, account: AccountOptions) -> Recipe:
     from muster.options.recipes.client.client_reader import read_sources  # noqa: PLC0415
     from muster.options.recipes.client.recipe import Recipe  # noqa: PLC0415
+    from muster.options.recipes.client.recipe_places import with_model  # noqa: PLC0415
 
     with busy("Reading the recipe"):
-        return Recipe(named, read_sources(named.request, account.session))
+        return Recipe(with_model(named, account.session), read_sources(named.request, account.session))
 
 
 @app.command(name="list")
@@ -65,7 +66,8 @@ def list_(account: AccountOptions, wanted: CatalogOptions, *, json: Json = False
 @grouped
 def show(base: BaseOptions, account: AccountOptions, source: Source = None, *, json: Json = False) -> None:
     """Show a recipe with its placeholders, and what each of them may be."""
-    template = _load(base.wanted(source), account).template()
+    # The rest of a spec says nothing to the template.
+    template = _load(base.wanted(source)._replace(spec=None), account).template()
     if json:
         print_answer(template)
     else:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from muster.client.client_errors import RecipeFileError, os_reason
 from muster.contract.errors import SpecError
 from muster.options.recipes.contract.text_places import is_local
+
+if TYPE_CHECKING:
+    from muster.client.aws.light_session import AnySession
 
 Fields = dict[str, Any]
 """The `recipe` of a spec as a user writes it; it is checked when its sources are gathered."""
@@ -40,6 +43,8 @@ class NamedRecipe(NamedTuple):
     request: Fields
     spec: Fields | None = None
     """The spec that names it, if one does."""
+    found: Fields | None = None
+    """The same with the place of the model that it names (`with_model`)."""
 
 
 def named_recipe(source: str) -> NamedRecipe:
@@ -62,6 +67,22 @@ def named_recipe(source: str) -> NamedRecipe:
     recipe = recipe_beside(spec["recipe"], Path(source).parent)
     # What is neither is refused with all other problems of the spec.
     return NamedRecipe(dict(recipe) if isinstance(recipe, Mapping) else {"file": recipe}, dict(spec))
+
+
+def with_model(named: NamedRecipe, session: Callable[[], AnySession]) -> NamedRecipe:
+    """The recipe with the place of the model that its spec names, which a plan of the spec gives to it, too.
+
+    The model of an earlier run stays open: no stack is asked. The session is opened only for a model of a hub.
+
+    Raises:
+        SpecError: there is no such model; with the other problems of the spec.
+        ClientError: AWS cannot be reached or refuses.
+    """
+    if named.spec is None:
+        return named
+    from muster.client.launch.expanded_spec import with_named_model  # noqa: PLC0415
+
+    return named._replace(found=dict(with_named_model({**named.spec, "recipe": named.request}, session)))
 
 
 def _as_spec(text: str) -> Mapping[Any, Any] | None:

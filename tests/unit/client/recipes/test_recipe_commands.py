@@ -101,6 +101,19 @@ def test_of_a_sweep_the_recipe_of_one_rank_is_shown(muster: Muster, tmp_path: Pa
     assert "there is no sweep" in str(muster("resolve", "base.yaml", *FILLED, "--rank", "1").exception)
 
 
+def test_the_model_of_a_spec_is_one_of_its_recipe(muster: Muster, tmp_path: Path) -> None:
+    model = "  model_config: {model_name_or_path: '{{model_name_or_path}}'}\n"
+    (tmp_path / "base.yaml").write_text(BASE + model)
+    (tmp_path / "tuned.yaml").write_text(f"{SPEC}model: {{s3: 's3://bucket/tuned/'}}\n")
+    path = "training_config.model_config.model_name_or_path"
+    assert values(muster("resolve", "tuned.yaml", "--json"))[path] == ("/opt/ml/input/data/model", "spec")
+    assert answer(muster("validate", "tuned.yaml", "--json"))["recipes"][0]["error"] is None
+    (tmp_path / "wrong.yaml").write_text(f"{SPEC}model: {{hub: llama, rank: 1}}\n")
+    assert muster("show", "wrong.yaml").exit_code == 0
+    (found,) = json.loads(muster("validate", "wrong.yaml", "--json").stdout)["recipes"]
+    assert "model.rank: set without run" in found["error"]["message"]
+
+
 def test_a_users_recipe_is_laid_over_the_base(muster: Muster, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("training_config: {learning_rate: 0.001}\n")
     (tmp_path / "only.yaml").write_text("replicas: 1\nimage: i\ninstance_type: ml.m5.large\nrecipe: base.yaml\n")

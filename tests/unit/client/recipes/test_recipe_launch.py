@@ -77,6 +77,22 @@ def test_the_same_files_are_the_same_run_from_any_folder(
     assert len(harness.keys("recipes/")) == 1
 
 
+def test_a_recipe_is_resolved_with_the_model_of_its_spec_as_a_launch_does(
+    harness: ControlHarness, muster: Muster, tmp_path: Path
+) -> None:
+    model = "{model_name_or_path: '{{model_name_or_path}}', ref: '${.model_name_or_path}'}"
+    (tmp_path / "recipe.yaml").write_text(f"{RECIPE.strip()[:-1]}, model_config: {model}}}\n")
+    spec = {**SPEC, "model": {"s3": "s3://bucket/tuned/"}}
+    (tmp_path / "run.yaml").write_text(json.dumps(spec))
+    found = Recipe.load("run.yaml").resolve()
+    place = "/opt/ml/input/data/model"
+    assert found.to_yaml().count(place) == 2
+    muster.launch(spec)
+    assert started(harness)["recipe"]["digest"] == found.digest
+    # What the user wrote stays as it is.
+    assert found.spec() == {**spec, "recipe": {**SPEC["recipe"], "file": found.spec()["recipe"]["file"]}}
+
+
 def test_an_expanded_spec_is_launched_as_it_is(harness: ControlHarness, muster: Muster) -> None:
     muster.launch(SPEC)
     run = muster.launch({**started(harness), "name": "again"})
