@@ -152,7 +152,7 @@ def classify_cluster_refusal(status: int, message: str) -> FailureClass:
     """The class of a refused job on a cluster: the HTTP status decides, but a quota is refused like a missing right."""
     if status == 403 and "exceeded quota" in message:
         return FailureClass.QUOTA
-    # 400 is also what an admission webhook answers, 401 a function without an access entry, 404 a missing namespace.
+    # 400 is also what an admission webhook answers, 404 a missing namespace.
     return FailureClass.INVALID_REQUEST if 400 <= status < 500 else FailureClass.UNKNOWN
 
 

@@ -12,7 +12,11 @@ from muster.control.aws.aws_errors import patiently
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.contract.cluster_token import SECONDS_VALID
-from muster.options.hyperpod.control.cluster_errors import ClusterRefusedError, ClusterUnavailableError
+from muster.options.hyperpod.control.cluster_errors import (
+    ClusterRefusedError,
+    ClusterUnauthorizedError,
+    ClusterUnavailableError,
+)
 from muster.options.hyperpod.control.cluster_https import HttpAnswer, Transport
 
 Json = dict[str, Any]
@@ -25,7 +29,9 @@ _IMPATIENT_SECONDS = 5.0
 _PATIENCE_SECONDS = 25.0
 """After that such a call is not tried again: an API that takes requests and never answers costs 10 seconds each time,
 and a function of a minute must be left the time to say so."""
-_RETRIED = {429, 500, 502, 503, 504}
+_UNAUTHORIZED = 401
+# EKS also answers 401 while STS throttles it, which it asks who calls.
+_RETRIED = {_UNAUTHORIZED, 429, 500, 502, 503, 504}
 _PAGE = 100
 _PAGES_MAX = 100  # of one list: 10,000 replicas
 _MESSAGE_MAX = 2_048
@@ -57,6 +63,7 @@ class KubernetesApi:
         Raises:
             ClusterRefusedError: the API refused; with status 404 there is no such object.
             ClusterUnavailableError: it did not answer, or failed in passing, until the last try.
+            ClusterUnauthorizedError: in the last try it did not know the caller.
         """
         return self._call("GET", _with_query(path, query), None, budget)
 
@@ -103,19 +110,20 @@ class KubernetesApi:
             except OSError as error:
                 # The cluster may be gone, or may have been made anew: the next try looks it up.
                 self._connection = None
-                wait, problem = None, str(error)
+                status, wait, problem = 0, None, str(error)
             else:
-                if answer.status == 401 and not renewed:
+                status = answer.status
+                if status == _UNAUTHORIZED and not renewed:
                     # The token may have expired before its time, or its session ended.
                     renewed, self._token = True, _NO_TOKEN
                     continue
-                if answer.status not in _RETRIED:
+                if status not in _RETRIED:
                     return self._read(method, path, answer)
-                wait, problem = _retry_after(answer), f"{answer.status} {_status(answer)[1]}"
+                wait, problem = _retry_after(answer), f"{status} {_status(answer)[1]}"
             if budget.is_spent and (tried >= TRIES or clock.monotonic() >= until):
                 request = f"{method} {_bare(path)}"
                 message = f"The API of {self.cluster} ({connection.place}) does not answer {request}: {problem}"
-                raise ClusterUnavailableError(message)
+                raise ClusterUnauthorizedError(message) if status == _UNAUTHORIZED else ClusterUnavailableError(message)
             pause = max(random.uniform(0, longest), wait or 0.0)  # noqa: S311 - jitter
             clock.sleep(min(pause, _IMPATIENT_SECONDS if budget.is_spent else budget.remaining))
             longest = min(2 * longest, _LONGEST_PAUSE_SECONDS)

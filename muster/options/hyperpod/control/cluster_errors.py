@@ -28,6 +28,13 @@ class ClusterUnavailableError(ConnectionError):
     """The cluster's API does not answer, or fails in passing: a later try may succeed."""
 
 
+class ClusterUnauthorizedError(ClusterUnavailableError):
+    """The cluster's API answers 401 until the last try: it may know the caller later.
+
+    Either the caller has no access entry, or EKS cannot ask STS who calls, which throttles it.
+    """
+
+
 class ClusterRefusedError(MusterError):
     """The cluster's API refused a request. `reason` is Kubernetes's word, such as AlreadyExists."""
 

@@ -20,8 +20,7 @@ from muster.options.hyperpod.control.api import Json, KubernetesApi
 from muster.options.hyperpod.control.cluster_errors import ClusterRefusedError
 
 _API = f"/apis/{RBAC}/v1/namespaces"
-# A cluster accepts a new access entry after some seconds; until then it refuses the role.
-_ACCEPTED_AFTER = {401, 403}
+_FORBIDDEN = 403
 _PAUSE_SECONDS = 2.0
 
 
@@ -87,9 +86,9 @@ def make_roles(api: KubernetesApi, wanted: NamespaceRoles, budget: TimeBudget) -
 
     Raises:
         NamespaceMissingError: a namespace does not exist.
-        ClusterRefusedError: the cluster does not let this function in, or refuses an object, until `budget` ends.
+        ClusterRefusedError: the cluster refuses an object, or this function's rights, until `budget` ends.
         ClusterGoneError: there is no such EKS cluster.
-        ClusterUnavailableError: its API does not answer until `budget` ends.
+        ClusterUnavailableError: its API does not answer, or does not know this function, until `budget` ends.
     """
     for path, name, document in wanted.places:
         try:
@@ -107,7 +106,7 @@ def remove_roles(api: KubernetesApi, unwanted: NamespaceRoles, budget: TimeBudge
 
     Raises:
         ClusterGoneError: there is no such EKS cluster, and with it nothing to remove.
-        ClusterUnavailableError: its API does not answer until `budget` ends.
+        ClusterUnavailableError: its API does not answer, or does not know this function, until `budget` ends.
     """
     left = []
     for path, name, _ in unwanted.places:
@@ -139,11 +138,11 @@ def _remove(api: KubernetesApi, path: str, budget: TimeBudget) -> None:
 
 
 def _patiently(call: Callable[[], None], budget: TimeBudget) -> None:
-    """Try again as long as the cluster does not know the role of this function yet."""
+    """Try again while the cluster refuses: a new access entry is effective after some seconds."""
     while True:
         try:
             return call()
         except ClusterRefusedError as error:
-            if error.status not in _ACCEPTED_AFTER or budget.is_spent:
+            if error.status != _FORBIDDEN or budget.is_spent:
                 raise
         clock.sleep(min(_PAUSE_SECONDS, budget.remaining))

@@ -31,9 +31,15 @@ from muster.options.hyperpod.contract.object_identity import (
 from muster.options.hyperpod.contract.session_policy import POLICY_CHARACTERS_MAX, session_policy
 from muster.options.hyperpod.control.cluster_apis import ClusterApis
 from muster.options.hyperpod.control.cluster_clients import IN_USE, NOT_FOUND
-from muster.options.hyperpod.control.cluster_errors import ClusterGoneError, ClusterRefusedError, ClusterUnknownError
+from muster.options.hyperpod.control.cluster_errors import (
+    ClusterGoneError,
+    ClusterRefusedError,
+    ClusterUnauthorizedError,
+    ClusterUnknownError,
+)
 
 TAG_STACK = "muster:stack"
+_REMEDY = "deploy the stack again: its functions need their access entries and roles on the cluster"
 
 
 class ClusterPlace(NamedTuple):
@@ -115,10 +121,11 @@ class RunIdentities:
             if refused.status == 404:
                 remedy = "install the HyperPod training operator on the cluster"
                 return StatedProblem(field, f"{where} has no HyperPodPyTorchJob", remedy)
-            if refused.status in {401, 403}:
-                remedy = "deploy the stack again: its functions need their access entries and roles on the cluster"
-                return StatedProblem(field, f"{where} refuses the stack: {refused.message or refused.reason}", remedy)
+            if refused.status == 403:
+                return StatedProblem(field, f"{where} refuses the stack: {refused.message or refused.reason}", _REMEDY)
             return StatedProblem(field, str(refused), "see the cluster's API server")
+        except ClusterUnauthorizedError:
+            return StatedProblem(field, f"{where} refuses the stack: 401 Unauthorized", _REMEDY)
         return None
 
     def _associate(self, plan: Plan, place: ClusterPlace, role_arn: str, policy: str) -> Problem | None:

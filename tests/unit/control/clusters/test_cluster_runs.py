@@ -4,6 +4,8 @@ import json
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from muster.contract.run.notices import NoticeKind
 from muster.contract.run.result import Verdict
 from muster.control.active_run import ActiveRun
@@ -13,6 +15,8 @@ from muster.control.settle import finish_run
 from muster.control.stop import StopRequest, raise_fence_and_stop, stop_run, verify_stopped
 from muster.control.sweep import SweepRequest, sweep
 from muster.options.hyperpod.contract.job_document import cluster_job
+from muster.options.hyperpod.control.api import TRIES
+from muster.options.hyperpod.control.cluster_errors import ClusterUnauthorizedError
 from tests.memory.calls import AwsError, Fault
 from tests.memory.harness import CLUSTER_SPEC, RUN, ControlHarness, budget, node_event, sns_event
 from tests.simulation.lives import manifest_archive
@@ -307,6 +311,19 @@ def test_the_answer_to_a_creation_is_lost_and_the_job_is_adopted(harness: Contro
     harness.cloud.calls.inject(Fault("CreateJob", ConnectionError("reset"), after_effect=True))
     assert harness.arm() is Launch.ADOPTED
     assert harness.cluster.jobs() == [JOB]
+
+
+def test_a_cluster_that_does_not_know_its_callers_for_a_while_loses_no_replica(harness: ControlHarness) -> None:
+    plan(harness)
+    unknown = AwsError("Unauthorized", "Unauthorized", 401)
+    for operation in ("CreateJob", "GetJob"):
+        harness.cloud.calls.inject(Fault(operation, unknown, count=TRIES))
+        with pytest.raises(ClusterUnauthorizedError):
+            harness.arm()
+        harness.cloud.calls.inject(Fault(operation, unknown, count=TRIES - 1))
+        assert harness.arm() in {Launch.CREATED, Launch.ADOPTED}, operation
+    assert harness.cluster.jobs() == [JOB]
+    assert harness.record().current.failure_class is None
 
 
 def test_a_refusal_has_its_class_and_no_private_value(row: Row) -> None:

@@ -11,11 +11,16 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError
 
+from muster.control.aws.aws_errors import is_transient
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.contract.cluster_token import cluster_token
-from muster.options.hyperpod.control.api import Connection, KubernetesApi
-from muster.options.hyperpod.control.cluster_errors import ClusterRefusedError, ClusterUnavailableError
+from muster.options.hyperpod.control.api import TRIES, Connection, KubernetesApi
+from muster.options.hyperpod.control.cluster_errors import (
+    ClusterRefusedError,
+    ClusterUnauthorizedError,
+    ClusterUnavailableError,
+)
 from muster.options.hyperpod.control.cluster_https import HttpAnswer
 from tests.memory.clock import VirtualClock
 from tests.memory.kubernetes import failure
@@ -81,10 +86,20 @@ def test_a_401_renews_the_token_once() -> None:
     opened = Opened(refused, found(kind="x"))
     assert opened.api.get("/a", IMPATIENT) == {"kind": "x"}
     assert opened.tokens == 2
-    opened = Opened(refused, refused, refused)
-    with pytest.raises(ClusterRefusedError) as error:
+    opened = Opened(refused, refused, refused, found(kind="x"))
+    assert opened.api.get("/a", IMPATIENT) == {"kind": "x"}
+    assert opened.tokens == 2
+
+
+def test_a_cluster_that_cannot_ask_who_calls_may_know_later(time: VirtualClock) -> None:
+    opened = Opened(*[failure(401, "Unauthorized", "Unauthorized")] * 1_000)
+    with pytest.raises(ClusterUnauthorizedError, match=r"hyper .*GET /a: 401 Unauthorized"):
         opened.api.get("/a", IMPATIENT)
-    assert (error.value.status, opened.tokens, len(opened.transport.sent)) == (401, 2, 2)
+    assert len(opened.transport.sent) == TRIES
+    with pytest.raises(ClusterUnauthorizedError) as error:
+        opened.api.get("/a", TimeBudget.of(60))
+    assert 60 <= clock.monotonic() < 90
+    assert is_transient(error.value)
 
 
 def test_what_passes_is_tried_again() -> None:
