@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from muster.contract.exits import ReplicaExit
 from muster.infra.deploy.bundle import build_replica_package
 from muster.options.hyperpod.contract.pod_bootstrap import POD_COMMAND
 from muster.options.hyperpod.contract.pod_work import ENV_POD_WORK, PodChannel
@@ -258,6 +259,15 @@ def test_an_unusable_input_ends_the_pod_and_says_why(make: Make, s3: S3Server) -
         assert end["reason"].startswith("[bad-input] "), words
         assert [word for word in words if word not in end["reason"]] == []
         assert "Traceback" not in pod.log, words
+
+
+def test_a_pod_that_was_made_before_its_association_took_effect_leaves_its_package_to_the_next(make: Make) -> None:
+    files = {"AWS_SHARED_CREDENTIALS_FILE": "/nowhere", "AWS_CONFIG_FILE": "/nowhere"}
+    nobody = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_EC2_METADATA_DISABLED": "true", **files}
+    package = PodChannel(name="muster-package", uri="s3://bucket/packages/x.zip")
+    pod = make("count", channels=(package,), variables=nobody).begin(COMMAND)
+    assert pod.end() == ReplicaExit.RENDEZVOUS
+    assert "x.zip cannot be fetched: NoCredentialsError: Unable to locate credentials" in pod.log
 
 
 def test_the_containers_command_runs_an_image_with_python_and_boto3_alone(

@@ -10,9 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from muster.contract.exits import ReplicaExit
 from muster.options.hyperpod.contract.pod_work import PodChannel
 from muster.options.hyperpod.replica import objects as objects_module
 from muster.options.hyperpod.replica.channels import download_channels
+from muster.options.hyperpod.replica.ending import end_of
 from muster.options.hyperpod.replica.kept_checkpoints import KeptCheckpoints
 from muster.options.hyperpod.replica.objects import Found, Objects
 from muster.options.hyperpod.replica.worker import upload_archives
@@ -91,8 +93,10 @@ def test_a_pod_without_credentials_says_what_it_needs(s3: S3Server, monkeypatch:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
-    with pytest.raises(StoreDeniedError, match="pod identity association"):
+    with pytest.raises(StoreUnavailableError, match="pod identity association") as error:
         Objects().put("s3://bucket/key", b"")
+    # The next pod may have them: an association takes effect after some seconds.
+    assert end_of(error.value).code == ReplicaExit.RENDEZVOUS
 
 
 def test_a_large_file_is_written_in_parts(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ wrong before Muster's own code runs is reported as the pod's end, as far as its 
 
 from __future__ import annotations
 
+from muster.contract.exits import ReplicaExit
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR, PACKAGE_CHANNEL, PACKAGE_SUFFIX
 from muster.options.hyperpod.contract.pod_work import ENV_POD_WORK
 
@@ -40,7 +41,7 @@ def client():
 def place_of(uri):
     return uri[len("s3://"):].split("/", 1)
 
-def fail(work, reason):
+def fail(work, reason, code={ReplicaExit.BAD_INPUT:d}, word="{ReplicaExit.BAD_INPUT.word}"):
     sys.stderr.write("muster: " + reason + "\\n")
     try:
         job, pod = work["job"], os.environ.get("{ENV_POD_NAME}", "")
@@ -48,12 +49,12 @@ def fail(work, reason):
         mark = "bootstrap-%d-%d" % (started, os.getpid())
         bucket, prefix = place_of(work["notices_uri"])
         key = "%s/end-%s-%s-%s.json" % (prefix.rstrip("/"), rank, attempt, mark)
-        body = dict(version=1, exit_code=64, reason="[bad-input] " + reason[:900], pod=pod,
+        body = dict(version=1, exit_code=code, reason="[%s] %s" % (word, reason[:900]), pod=pod,
                     started_at=utc(started), ended_at=utc(time.time()))
         client().put_object(Bucket=bucket, Key=key, Body=json.dumps(body).encode())
     except Exception as error:
         sys.stderr.write("muster: the pod's end cannot be reported: %s\\n" % error)
-    sys.exit(64)
+    sys.exit(code)
 
 def package(work, uri):
     name = uri.rsplit("/", 1)[-1]
@@ -68,7 +69,12 @@ def package(work, uri):
         with open(path, "wb") as file:
             file.write(body)
     except Exception as error:
-        fail(work, "Muster's replica package %s cannot be fetched: %s: %s" % (uri, type(error).__name__, error))
+        name = type(error).__name__
+        reason = "Muster's replica package %s cannot be fetched: %s: %s" % (uri, name, error)
+        # A pod that was made before its pod identity association took effect never gets credentials; the next one may.
+        if name in ("NoCredentialsError", "CredentialRetrievalError"):
+            fail(work, reason, {ReplicaExit.RENDEZVOUS:d}, "{ReplicaExit.RENDEZVOUS.word}")
+        fail(work, reason)
     return path
 
 def installed(work, path):

@@ -269,8 +269,9 @@ def errors_of(uri: str) -> Iterator[None]:
     try:
         yield
     except NoCredentialsError as error:
-        detail = f"{_first_line(error)}: the pod's service account needs a pod identity association"
-        raise StoreDeniedError(uri, detail) from None
+        # A pod that was made before its association took effect never gets any. The next one may.
+        needed = "the pod's service account needs a pod identity association before the pod is made"
+        raise StoreUnavailableError(uri, TRIES, f"{_first_line(error)}: {needed}") from None
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "")
         detail = _first_line(error)
