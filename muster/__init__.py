@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from muster.client.client_errors import ScaleError as ScaleError
     from muster.client.client_errors import ScalePendingError as ScalePendingError
     from muster.client.client_errors import StackNotFoundError as StackNotFoundError
+    from muster.client.client_errors import UnansweredLaunchError as UnansweredLaunchError
     from muster.client.client_errors import UnfinishedRunError as UnfinishedRunError
     from muster.client.client_errors import UnknownDeadLetterError as UnknownDeadLetterError
     from muster.client.client_errors import UnknownReplicaError as UnknownReplicaError

@@ -404,6 +404,22 @@ class BusyError(OutageError):
         )
 
 
+def may_have_started(run: str) -> str:
+    """What a user can do after a launch whose answer is not known."""
+    return (
+        f"The run {run} may have started: `muster status {run}` shows it, and launching again with `--name {run}` "
+        "starts it at most once."
+    )
+
+
+class UnansweredLaunchError(OutageError):
+    """AWS has not said whether a run without a name of the caller's choice has started."""
+
+    def __init__(self, run: str, reason: OutageError) -> None:
+        self.run = run
+        super().__init__(f"{reason} {may_have_started(run)}")
+
+
 class DeniedError(ClientError):
     """The credentials are valid but do not allow the call."""
 

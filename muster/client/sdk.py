@@ -19,6 +19,7 @@ from muster.client.aws.reported import Execution, read_input
 from muster.client.aws.workflow_executions import LISTED_MAX as RUNS_MAX
 from muster.client.client_errors import (
     OUTAGE_SECONDS,
+    ClientError,
     ModelPendingError,
     NoModelError,
     NoResultError,
@@ -26,10 +27,12 @@ from muster.client.client_errors import (
     PickledSessionError,
     RunContinuedError,
     RunNotEndedError,
+    UnansweredLaunchError,
     UnfinishedRunError,
     UnknownReplicaError,
     UnknownRunError,
     WaitTimeoutError,
+    may_have_started,
 )
 from muster.contract.backend import Backend
 from muster.contract.errors import RunNameTakenError, SpecError
@@ -150,6 +153,7 @@ class Muster:
         Raises:
             SpecError: the spec, its recipe or its source has problems, all of which are listed; nothing was created.
             RunNameTakenError: the name belongs to another run.
+            UnansweredLaunchError: AWS has not said whether the run has started; the error says the name that it got.
         """
         from muster.client.checks.source_check import check_spec  # noqa: PLC0415
         from muster.client.launch.named_role import with_role_arn  # noqa: PLC0415
@@ -162,18 +166,37 @@ class Muster:
         if found.problems:
             raise SpecError(found.problems)
         checked = with_role_arn(self._cloud, expanded.spec)
+        # The input has the name that is made here, too: a launch with it is a repetition of this one.
         name = checked.name or new_run_name(checked)
+        checked = checked.model_copy(update={"name": name})
         for rules in rules_for(checked):
             if named := list(rules.launch_problems(name, self._cloud.stack.job_prefix, checked)):
                 raise SpecError(named)
         for key, body in expanded.objects.items():
             self._cloud.objects.store_content(key, body)
-        run = self.run(name)
+        run, document = self.run(name), execution_input(self._with_source(checked))
         try:
-            run.joined = self._cloud.executions.start(name, execution_input(self._with_source(checked)))
+            run.joined = self._cloud.executions.start(name, document)
         except RunNameTakenError as error:
             raise taken_name(self._cloud, name, error) from error
+        except OutageError as error:
+            # A name of the caller's choice may be another run's, and the caller can repeat the launch with it.
+            if expanded.spec.name is not None:
+                raise
+            if not self._has_started(name):
+                raise UnansweredLaunchError(name, error) from error
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(may_have_started(name))
+            raise
         return run
+
+    def _has_started(self, name: str) -> bool:
+        """Whether there is a run of that name; false also where that cannot be told."""
+        try:
+            self._cloud.executions.describe(name)
+        except ClientError:
+            return False
+        return True
 
     def _with_source(self, spec: Spec) -> Spec:
         """The spec with a local folder of source code packed, uploaded once, and named by its URI."""

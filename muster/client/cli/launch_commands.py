@@ -11,7 +11,7 @@ import typer
 
 from muster.client.cli.exit_codes import ExitCode
 from muster.client.cli.option_groups import Json, RunName, SpecPath, StackOptions, WatchOption, grouped
-from muster.client.cli.output import busy, print_answer, print_either
+from muster.client.cli.output import after_interrupt, busy, print_answer, print_either
 from muster.client.cli.spec_file import WrittenSpec, read_spec
 from muster.client.forecasts import NoOptions, forecasts
 
@@ -99,8 +99,14 @@ def launch(
         typer.echo(f"The source is the folder {meant}, where the trainer's module is.", err=True)
     for note in (*filter(None, [remark]), *check_source(document).remarks):
         typer.echo(f"Note: {note}.", err=True)
-    with busy("Starting the run"):
-        run = stack.muster().launch(document)
+    try:
+        with busy("Starting the run"):
+            run = stack.muster().launch(document)
+    except KeyboardInterrupt as interrupt:
+        after_interrupt()
+        for note in getattr(interrupt, "__notes__", ()):
+            typer.echo(note, err=True)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     if watch:
         from muster.client.cli.run_watch import watch_run  # noqa: PLC0415
 

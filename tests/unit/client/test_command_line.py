@@ -16,10 +16,14 @@ from typing import NamedTuple
 import pytest
 
 from muster.client.cli import program
+from muster.client.cli.option_groups import StackOptions
 from muster.client.cli.output import write_whole
 from muster.client.cli.run_watch import RareLines, telling_silence
 from muster.client.client_errors import FileTroubleError
 from muster.contract.aws.prices import SHIPPED_PRICES
+from tests.memory import Fault
+from tests.memory.cloud import MemoryCloud
+from tests.support.memory_client import muster_of
 
 GOOD = "replicas: 2\ntrainer: package.module:train\n"
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
@@ -172,6 +176,16 @@ def test_a_local_trainer_is_shipped_and_its_mistakes_are_found_with_those_of_the
         assert (answer.code, words in answer.error) == (2, True), answer.error
     spec.write_text("replicas: 1\ntrainer: training:train\nkwargs: {rounds: 3}\n")
     assert f"Source: 2 files, 10,240 bytes from {tmp_path}" in muster("plan", str(spec)).output
+
+
+def test_a_launch_that_is_interrupted_names_its_run(muster: Muster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = MemoryCloud()
+    cloud.calls.inject(Fault("StartExecution", KeyboardInterrupt(), after_effect=True))
+    monkeypatch.setattr(StackOptions, "muster", lambda _: muster_of(cloud))
+    answer = muster("launch", "-", stdin=GOOD)
+    [run] = muster_of(cloud).list()
+    assert (answer.code, answer.output) == (130, "")
+    assert answer.error.endswith(f"launching again with `--name {run.run}` starts it at most once.\n")
 
 
 def test_the_version_is_printed_and_help_imports_nothing_heavy(muster: Muster) -> None:

@@ -14,12 +14,13 @@ from muster.client.client_errors import (
     NoPlanError,
     NoResultError,
     RunNotEndedError,
+    UnansweredLaunchError,
     UnfinishedRunError,
     WaitTimeoutError,
 )
 from muster.client.launch.source_archive import pack
 from muster.contract.errors import RunNameTakenError
-from tests.memory import lost_answer, server_error
+from tests.memory import Fault, lost_answer, server_error
 from tests.memory.clock import VirtualClock
 from tests.memory.cloud import MemoryCloud
 from tests.support.memory_client import muster_of
@@ -58,6 +59,29 @@ def test_a_launch_is_told_apart_from_its_repetition_by_the_time_of_aws(ahead: fl
     assert not muster.launch(SPEC).joined
     cloud.clock.advance(60)
     assert muster.launch(SPEC).joined
+
+
+def test_a_launch_whose_answer_is_lost_is_one_run_though_it_has_no_name(muster: Muster, cloud: MemoryCloud) -> None:
+    nameless = {name: value for name, value in SPEC.items() if name != "name"}
+    cloud.calls.inject(lost_answer("StartExecution"))
+    run = muster.launch(nameless)
+    assert (run.joined, [item.run for item in muster.list()]) == (False, [run.name])
+    assert muster.launch({**nameless, "name": run.name}) == run
+    # Nor is it known where the run cannot be looked up: the error names it, and so does an interruption.
+    for fault, error in (
+        (lost_answer("StartExecution"), UnansweredLaunchError),
+        (Fault("StartExecution", KeyboardInterrupt(), after_effect=True), KeyboardInterrupt),
+    ):
+        cloud.calls.inject(fault, server_error("DescribeExecution"))
+        with pytest.raises(error) as raised:
+            muster.launch(nameless)
+        cloud.calls.reset()
+        newest = muster.list()[0].run
+        says = " ".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+        assert f"launching again with `--name {newest}` starts it at most once" in says
+        assert muster.launch({**nameless, "name": newest}).name == newest
+        cloud.clock.advance(1)
+    assert len(muster.list()) == 3
 
 
 def test_source_is_stored_once_and_anew_only_when_it_is_old(
