@@ -78,7 +78,9 @@ class ModelDownload:
         self._cloud, self._run, self._model, self._folder = cloud, run, model, folder
         self._key = split_s3_uri(model.uri)[1]
         self._stop = Event()
-        self._wanted = self._compared(self._manifest().files)
+        self._files = self._manifest().files
+        self._wanted = self._compared(self._files)
+        self._begun = False
 
     @property
     def present_bytes(self) -> int:
@@ -91,13 +93,18 @@ class ModelDownload:
         return sum(wanted.file.bytes for wanted in self._wanted)
 
     def fetch(self, progress: Progress = lambda _: None) -> FetchedModel:
-        """Fetch what is missing, and verify every file.
+        """Fetch what is missing, and verify every file. After an error it can be called again.
 
         Raises:
             DamagedModelError: a file in the bucket is not the one of the list.
+            ModelFolderError: the folder has changed since an earlier call, and cannot be used any more.
             ModelFileError: a file cannot be written; what was fetched stays.
             ClientError: AWS cannot be reached or refuses; what was fetched stays.
         """
+        if self._begun:
+            self._stop.clear()
+            self._wanted = self._compared(self._files)
+        self._begun = True
         with ThreadPoolExecutor(FILES_AT_ONCE, "model") as pool:
             # The largest last would leave the others' connections idle.
             longest = sorted(self._wanted, key=lambda wanted: -wanted.missing)

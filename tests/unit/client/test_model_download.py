@@ -118,6 +118,23 @@ def test_a_broken_transfer_continues_by_itself(tmp_path: Path, monkeypatch: pyte
     assert content(tmp_path / "second") == FILES
 
 
+def test_a_download_that_failed_is_continued_by_calling_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    cloud, progress = MemoryCloud(), list[int]()
+    ready = download(cloud, tmp_path)
+    cloud.s3.interruptions = [500] * 4 + [0] * 100
+    with pytest.raises(UnreachableError):
+        ready.fetch()
+    cloud.s3.interruptions = []
+    there = sum(map(len, content(tmp_path).values()))
+    fetched = ready.fetch(progress.append)
+    assert content(tmp_path) == FILES
+    assert fetched.fetched_bytes == sum(progress) == SIZE - there
+    assert ready.fetch().fetched_bytes == 0
+
+
 def test_a_file_that_is_another_one_is_not_overwritten_and_nothing_is_fetched(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("mine")
     with pytest.raises(ModelFolderError, match=r"config.json exists and is not the file of the model.*--out"):
