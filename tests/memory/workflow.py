@@ -72,6 +72,8 @@ class Workflow:
         """What came through task tokens, in order."""
         self.list_lag_seconds = 0.0
         """How long ListExecutions does not know of an execution that was started."""
+        self.unknown_seconds = 0.0
+        """How long DescribeExecution does not know of an execution that was started."""
         self.describe_lag_seconds = 0.0
         """How long DescribeExecution shows an execution as running that has ended."""
         self.on_start: Callable[[str, str], None] | None = None
@@ -164,6 +166,8 @@ class Workflow:
     def _describe(self, request: Parameters) -> dict[str, Any]:
         with self._lock:
             found = self._named(request["executionArn"])
+            if self._clock.now() - found.started < timedelta(seconds=self.unknown_seconds):
+                refuse("ExecutionDoesNotExist", f"Execution Does Not Exist: '{found.arn}'")
             lag = timedelta(seconds=self.describe_lag_seconds)
             if found.stopped is not None and self._clock.now() - found.stopped < lag:
                 found = replace(found, status="RUNNING", stopped=None, output=None, error=None, cause=None)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from botocore.exceptions import ClientError as AwsError
 
@@ -23,11 +25,16 @@ if TYPE_CHECKING:
 LISTED_MAX = 50
 """How many runs are listed where a caller names no number."""
 _UNKNOWN = {"ExecutionDoesNotExist", "InvalidArn"}
+# DescribeExecution is eventually consistent: it may not know of an execution that has just started.
+_KNOWN_AFTER_SECONDS = 30.0
+_PAUSE_SECONDS = 1.0
 _PAGE = 100  # executions per ListExecutions call
 
 
 # A call and its retries last seconds.
 _JUST_STARTED = timedelta(seconds=30)
+
+R = TypeVar("R")
 
 
 class _Status(TypedDict, total=False):
@@ -47,6 +54,8 @@ class WorkflowExecutions:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._started: dict[str, float] = {}
+        """When this object has started an execution, by `time.monotonic`."""
 
     def start(self, execution: str, document: str) -> bool:
         """StartExecution. Idempotent: the same name with the same input, while it runs, is the same run.
@@ -66,6 +75,7 @@ class WorkflowExecutions:
                 if error_code(error) != "ExecutionAlreadyExists":
                     raise
                 raise RunNameTakenError(execution, stack.execution_arn(execution)) from error
+        self._started[execution] = time.monotonic()
         return _answered_at(answer) - answer["startDate"] > _JUST_STARTED
 
     def describe(self, execution: str) -> Execution:
@@ -85,14 +95,25 @@ class WorkflowExecutions:
         return self._description(execution).get("input", "")
 
     def _description(self, execution: str) -> DescribeExecutionOutputTypeDef:
-        stack = self._connection.stack
+        arn = self._connection.stack.execution_arn(execution)
         with translated():
+            return self._found(execution, lambda: self._connection.stepfunctions.describe_execution(executionArn=arn))
+
+    def _found(self, execution: str, ask: Callable[[], R]) -> R:
+        """What `ask` returns. It is asked again while AWS may not know of an execution that this object has started.
+
+        Raises:
+            UnknownRunError: there is none of that name.
+        """
+        while True:
             try:
-                return self._connection.stepfunctions.describe_execution(executionArn=stack.execution_arn(execution))
+                return ask()
             except AwsError as error:
                 if error_code(error) not in _UNKNOWN:
                     raise
-                raise UnknownRunError(execution, stack.name) from error
+                if time.monotonic() - self._started.get(execution, -math.inf) > _KNOWN_AFTER_SECONDS:
+                    raise UnknownRunError(execution, self._connection.stack.name) from error
+            time.sleep(_PAUSE_SECONDS)
 
     def list(self, status: ExecutionStatus | None) -> Iterator[ExecutionSummary]:
         """The executions of the stack, the newest first; 100 to a call, which is made when it is needed."""
@@ -115,17 +136,19 @@ class WorkflowExecutions:
         Raises:
             UnknownRunError: there is none of that name.
         """
-        stack = self._connection.stack
+        arn = self._connection.stack.execution_arn(execution)
+
+        def ask() -> object:
+            return self._connection.stepfunctions.stop_execution(
+                executionArn=arn, error="Muster.Cancelled", cause=cause
+            )
+
         with translated():
             try:
-                self._connection.stepfunctions.stop_execution(
-                    executionArn=stack.execution_arn(execution), error="Muster.Cancelled", cause=cause
-                )
+                self._found(execution, ask)
             except AwsError as error:
                 # An execution that has ended is refused as invalid, not with a code of its own.
                 if error_code(error) == "ValidationException" and self.describe(execution).ended_at:
                     return False
-                if error_code(error) not in _UNKNOWN:
-                    raise
-                raise UnknownRunError(execution, stack.name) from error
+                raise
         return True

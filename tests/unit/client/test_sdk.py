@@ -16,6 +16,7 @@ from muster.client.client_errors import (
     RunNotEndedError,
     UnansweredLaunchError,
     UnfinishedRunError,
+    UnknownRunError,
     WaitTimeoutError,
 )
 from muster.client.launch.source_archive import pack
@@ -141,6 +142,24 @@ def test_a_rerun_is_the_run_that_the_policy_has_just_started() -> None:
         if ended:
             started.cancel()
         assert run.start_continuation().name == "digits-x2", ended
+
+
+def test_a_run_that_aws_does_not_know_of_yet_is_asked_for_again_by_who_started_it(
+    muster: Muster, cloud: MemoryCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", cloud.clock.sleep)
+    monkeypatch.setattr("time.monotonic", cloud.clock.monotonic)
+    cloud.workflow.unknown_seconds = 5
+    assert muster.launch(SPEC).status().state is RunState.RUNNING
+    assert muster.launch({**SPEC, "name": "other"}).cancel().stopped == ("other",)
+    muster.launch({**SPEC, "name": "third"})
+    with pytest.raises(UnknownRunError):
+        muster_of(cloud).run("third").status()
+    # It is not asked for without end.
+    cloud.workflow.unknown_seconds, before = 3600, cloud.clock.monotonic()
+    with pytest.raises(UnknownRunError):
+        muster.run("third").status()
+    assert 29 < cloud.clock.monotonic() - before < 32
 
 
 def test_runs_and_stacks_are_equal_by_name_and_survive_pickle() -> None:
