@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NoReturn
 
 from muster.client.client_errors import os_reason
 from muster.client.launch.ignore import IGNORE_FILE, Ignored
@@ -112,8 +113,12 @@ def _content(path: Path, relative: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        remedy = f"make it readable, or exclude it in {IGNORE_FILE}"
-        raise _refused(remedy, f"{relative}, which cannot be read ({os_reason(error)})") from error
+        raise _unreadable(relative, error) from error
+
+
+def _unreadable(relative: str, error: OSError) -> SpecError:
+    remedy = f"make it readable, or exclude it in {IGNORE_FILE}"
+    return _refused(remedy, f"{relative}, which cannot be read ({os_reason(error)})")
 
 
 def folder_problem(folder: Path) -> Problem | None:
@@ -129,7 +134,11 @@ def source_files(folder: Path) -> Iterator[str]:
     ignored = Ignored.of(folder)
     root = folder.resolve()
     found: list[str] = []
-    for place, folders, names in os.walk(folder):
+
+    def refuse(error: OSError) -> NoReturn:
+        raise _unreadable(Path(error.filename).relative_to(folder).as_posix(), error) from error
+
+    for place, folders, names in os.walk(folder, onerror=refuse):
         here = Path(place).relative_to(folder)
         folders[:] = [name for name in folders if not ignored.covers((here / name).as_posix(), folder=True)]
         links = [name for name in folders if Path(place, name).is_symlink()]

@@ -143,6 +143,24 @@ def test_a_file_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.M
         pack(folder)
 
 
+def test_a_folder_that_cannot_be_read_is_named_unless_it_is_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.scandir
+
+    def refused(path: str) -> object:
+        if Path(path).name == "package":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    # The superuser may read everything.
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(SpecError, match=r"found package, which cannot be read \(permission denied\)"):
+        pack(folder)
+    (folder / ".musterignore").write_text("package/\n")
+    assert {"run.sh", "train.py"} <= set(source_files(folder))
+
+
 TRAIN = "def train(context): pass\n"
 
 
