@@ -6,7 +6,7 @@ import ast
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from muster.client.checks.call_check import Signature
 from muster.client.checks.python_modules import locate
@@ -49,7 +49,7 @@ def read_own_code(named: str, folder: Path) -> OwnCode:
     """What `named` is in `folder`: a Python file, or a trainer as a spec names it.
 
     Raises:
-        OwnCodeError: there is no such file, or it is not Python.
+        OwnCodeError: there is no such file in the folder, or it is not Python.
         SpecError: it is neither a file nor written as module:function.
     """
     try:
@@ -62,13 +62,17 @@ def _of_file(named: str, folder: Path) -> OwnCode:
     path = folder / named
     if not path.is_file():
         raise OwnCodeError(named, f"there is no file {path}")
-    parts = PurePosixPath(named).with_suffix("").parts
+    root, real = folder.resolve(), path.parent.resolve() / path.name
+    if not real.is_relative_to(root):
+        raise OwnCodeError(named, f"it is outside of {root}, the folder of the spec, whose files are shipped")
+    shipped = real.relative_to(root)
+    parts = shipped.with_suffix("").parts
     functions = names_of(path).functions()
     takes_context = [name for name, node in functions.items() if _takes_context(node)]
     usual = [name for name in _USUAL_NAMES if name in takes_context]
     function = next(iter([*usual, *takes_context]), None)
     if function is None or not all(part.isidentifier() for part in parts):
-        return OwnCode(None, script=PurePosixPath(named).as_posix(), hook=_hook_of(path))
+        return OwnCode(None, script=shipped.as_posix(), hook=_hook_of(path))
     return _of_trainer(f"{'.'.join(parts)}:{function}", folder)
 
 

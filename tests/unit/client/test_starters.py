@@ -96,6 +96,23 @@ def test_a_file_without_a_trainer_is_a_program_of_each_replica(tmp_path: Path) -
     assert planned(tmp_path).remarks == ()
 
 
+def test_a_file_is_named_as_the_folder_of_the_spec_has_it(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "fit.py").write_text("def train(context): print(context.rank)\n")
+    (code / "two words.py").write_text("print()\n")
+    for named in (str(code / "fit.py"), "../code/fit.py", "./fit.py"):
+        own = read_own_code(named, code)
+        assert own.trainer == "fit:train"
+        write(Wish(own=own), code)
+        assert planned(code).remarks == ()
+    assert read_own_code(str(code / "two words.py"), code).script == "two words.py"
+    (tmp_path / "elsewhere.py").write_text("def train(context): pass\n")
+    for named in (str(tmp_path / "elsewhere.py"), "../elsewhere.py"):
+        with pytest.raises(OwnCodeError, match=f"it is outside of {re.escape(str(code))}"):
+            read_own_code(named, code)
+
+
 def test_code_that_is_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def :\n")
     for named, error in (
