@@ -430,6 +430,17 @@ class DeniedError(ClientError):
         )
 
 
+class UnnamedStackError(DeniedError):
+    """No stack is named, and the credentials do not allow to look for it."""
+
+    def __init__(self, default: str, detail: str) -> None:
+        ClientError.__init__(
+            self,
+            f"No stack is named, and these credentials may not ask for one named {default}: {detail.rstrip('.')}. Name "
+            "the stack with --stack, or for this shell with MUSTER_STACK.",
+        )
+
+
 class RefusedError(ClientError):
     """AWS refused the request for another reason."""
 

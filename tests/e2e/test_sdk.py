@@ -9,9 +9,11 @@ import pytest
 from muster import Muster
 from muster.client.aws.cloud import Cloud
 from muster.client.client_errors import (
+    DeniedError,
     ForeignStackError,
     SeveralStacksError,
     StackNotFoundError,
+    UnnamedStackError,
 )
 from muster.client.logs.log_lines import LogQuery
 from muster.client.logs.log_reader import LogReader
@@ -67,6 +69,24 @@ def test_without_a_name_the_default_stack_is_meant_or_else_the_only_one_of_muste
     add_stack(place, region, "Muster", *OUTPUTS)
     assert Muster(region=region).stack == "Muster"
     assert Muster("Team-B", region=region).bucket == "BucketName-of-team-b"
+
+
+def test_who_may_not_ask_for_the_default_stack_finds_the_only_one_or_is_told_to_name_it(place: Workshop) -> None:
+    region = "eu-west-3"
+    add_stack(place, region, "Team-C", *OUTPUTS)
+
+    def session(**resources: str) -> boto3.Session:
+        action, named = "cloudformation:DescribeStacks", resources.items()
+        key = place.access_key([{"Effect": one, "Action": action, "Resource": resource} for one, resource in named])
+        return boto3.Session(key["AccessKeyId"], key["SecretAccessKey"], region_name=region)
+
+    assert Muster(session=session(Allow="*", Deny="arn:aws:cloudformation:*:*:stack/Muster/*")).stack == "Team-C"
+    own = session(Allow="arn:aws:cloudformation:*:*:stack/Team-C/*")
+    with pytest.raises(UnnamedStackError, match=r"DescribeStacks.* Name the stack with --stack, or .* MUSTER_STACK\.$"):
+        _ = Muster(session=own).bucket
+    assert Muster("Team-C", session=own).bucket == "BucketName-of-team-c"
+    with pytest.raises(DeniedError, match="Use a role that has this permission"):
+        _ = Muster("Team-D", session=own).bucket
 
 
 def test_a_missing_stack_and_a_foreign_one_are_told_apart(place: Workshop) -> None:

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError as AwsError
 from muster.client.aws.deployed_stack import DEFAULT_STACK, Stack, outputs_of
 from muster.client.aws.error_translation import error_code, translated
 from muster.client.aws.light_session import AnySession, LightSession
-from muster.client.client_errors import SeveralStacksError, StackNotFoundError, UnreachableError
+from muster.client.client_errors import SeveralStacksError, StackNotFoundError, UnnamedStackError, UnreachableError
 from muster.contract.aws.partitions import Locality
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ CONFIG = Config(
 )
 # Other users of the account call FilterLogEvents too. A follower can wait, and must not lose its position.
 _PATIENT = CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 8}))
+
+_DENIED = "AccessDenied"  # CloudFormation
 
 
 class QueueClient(Protocol):
@@ -107,17 +109,21 @@ class Connection:
             StackNotFoundError: there is none of that name.
             ForeignStackError: it is not a Muster stack.
             SeveralStacksError: none is named, and several could be meant.
+            UnnamedStackError: none is named, and the caller may not look for it.
         """
         wanted = self._stack_name or DEFAULT_STACK
         with translated():
             try:
                 [found] = self.cloudformation.describe_stacks(StackName=wanted)["Stacks"]
             except AwsError as error:
+                is_denied = error_code(error) == _DENIED and self._stack_name is None
                 # DescribeStacks answers a stack that does not exist with this general code.
-                if error_code(error) != "ValidationError":
+                if error_code(error) != "ValidationError" and not is_denied:
                     raise
                 if self._stack_name is None and (only := self._only_stack()) is not None:
                     return only
+                if is_denied:
+                    raise UnnamedStackError(wanted, error.response["Error"]["Message"]) from error
                 region = self.cloudformation.meta.region_name
                 raise StackNotFoundError(wanted, region) from error
         return Stack.from_outputs(wanted, outputs_of(found))
@@ -128,7 +134,7 @@ class Connection:
             pages = self.cloudformation.get_paginator("describe_stacks").paginate()
             outputs = {stack["StackName"]: outputs_of(stack) for page in pages for stack in page["Stacks"]}
         except AwsError as error:
-            if error_code(error) != "AccessDenied":
+            if error_code(error) != _DENIED:
                 raise
             return None
         found = {name: values for name, values in sorted(outputs.items()) if Stack.is_described_by(values)}
