@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import Annotated, ClassVar, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
 from muster.client.cli.exit_codes import ExitCode, exit_code
 from muster.client.cli.lazy_group import CommandOffer, CommandRow, LazyGroup, with_offered
-from muster.client.cli.output import accept_every_character, asks_for_json, print_error
+from muster.client.cli.output import accept_every_character, after_interrupt, asks_for_json, print_error
 from muster.client.client_errors import FileTroubleError, UsageError
 from muster.contract.errors import MusterError
 from muster.options import offers
@@ -91,6 +91,14 @@ class Commands(LazyGroup):
     """The core's commands and those that options add."""
 
     table: ClassVar[dict[str, CommandRow]] = with_offered(_COMMANDS, offers("client.commands", CommandOffer))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Ctrl-C or the end of the input at a question is an interruption, as anywhere else."""
+        try:
+            return super().invoke(ctx)
+        except typer.Abort:
+            after_interrupt()
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 app = typer.Typer(

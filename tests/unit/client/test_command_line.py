@@ -46,7 +46,7 @@ class Answer(NamedTuple):
 def muster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     """Runs a command as its entry point does, in a shell without an account."""
 
-    def run(*arguments: str, stdin: str = "", **environment: str) -> Answer:
+    def run(*arguments: str, stdin: str | io.StringIO = "", **environment: str) -> Answer:
         with monkeypatch.context() as shell:
             for name in [name for name in os.environ if name.startswith("AWS_")]:
                 shell.delenv(name)
@@ -54,7 +54,7 @@ def muster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
             for name, value in own.items():
                 shell.setenv(name, value)
             shell.setattr(sys, "argv", ["muster", *arguments])
-            shell.setattr(sys, "stdin", io.StringIO(stdin))
+            shell.setattr(sys, "stdin", io.StringIO(stdin) if isinstance(stdin, str) else stdin)
             with pytest.raises(SystemExit) as ended:
                 program.main()
         return Answer(int(ended.value.code or 0), *capsys.readouterr())
@@ -163,6 +163,23 @@ def test_init_writes_a_run_once(muster: Muster, tmp_path: Path) -> None:
     again = muster("init", folder)
     assert (again.code, f"{folder}/training.py already exists" in again.error) == (2, True)
     assert not Path(folder, "run.yaml").exists()
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, EOFError])
+def test_a_question_that_is_not_answered_ends_the_command_as_interrupted(
+    muster: Muster, tmp_path: Path, end: type[BaseException]
+) -> None:
+    class Keyboard(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self, _: int | None = -1, /) -> str:
+            raise end
+
+    for arguments in (("init", str(tmp_path / "new")), ("deadletters", "drop", "--all")):
+        answer = muster(*arguments, stdin=Keyboard())
+        assert (answer.code, answer.error.strip()) == (130, ""), arguments
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_local_trainer_is_shipped_and_its_mistakes_are_found_with_those_of_the_spec(
