@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -57,6 +58,11 @@ class PageServer(ThreadingHTTPServer):
     def url(self) -> str:
         """Where a browser finds the page."""
         return f"http://{_HOST}:{self.server_port}{self.path}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Print nothing where a browser has closed its connection early."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
     def look(self) -> _Look:
         """The page as it was at most `LOOK_SECONDS` ago."""

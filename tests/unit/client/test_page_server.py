@@ -2,7 +2,11 @@
 
 import http.client
 import json
+import socket
+import struct
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -85,6 +89,33 @@ def test_trouble_with_the_cloud_is_shown_and_passes(server: PageServer, run: Liv
     assert b"nothing answers" in body
     run.trouble = None
     assert ask(server, "/data.json")[0] == 200
+
+
+def test_a_browser_that_closes_its_connection_early_is_no_error(
+    server: PageServer, run: LiveRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = [threading.Event(), threading.Event()]
+    real = server.shutdown_request
+
+    def shutdown(request: Any) -> None:
+        real(request)
+        next(one for one in ended if not one.is_set()).set()
+
+    monkeypatch.setattr(server, "shutdown_request", shutdown)
+    monkeypatch.setattr(page_server, "render", lambda *_, **__: bytes(50_000_000))
+    with socket.create_connection(("127.0.0.1", server.server_port)) as browser:
+        browser.sendall(f"GET {server.path} HTTP/1.1\r\nHost: localhost:{server.server_port}\r\n\r\n".encode())
+        # A reset, as of a window that is closed.
+        browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert ended[0].wait(60)
+    assert capsys.readouterr().err == ""
+    # Any other error is shown.
+    run.trouble = ZeroDivisionError("a defect")
+    monkeypatch.setattr(page_server, "LOOK_SECONDS", -1.0)
+    with pytest.raises(http.client.RemoteDisconnected):
+        ask(server, "/data.json")
+    assert ended[1].wait(60)
+    assert "ZeroDivisionError: a defect" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_named(server: PageServer, run: LiveRun) -> None:
