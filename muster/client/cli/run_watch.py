@@ -46,9 +46,10 @@ def watch_run(run: Run, *, as_json: bool) -> None:
 
             with watching(Console()) as (progress, silent):
                 now = _wait(run, progress, silent)
-            print_lines(failure_lines(run.failures()))
     except KeyboardInterrupt:
         leave(run)
+    if not as_json:
+        print_lines(failure_lines(run.failures()))
     exit_with(now.state)
 
 

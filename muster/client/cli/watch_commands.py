@@ -94,6 +94,8 @@ def logs(
         tail=lines.tail,
     )
     show, silent = printer(as_json=json), True
+    # Lines are followed until the run ends; those of a run that has ended, or those until now, say nothing of it.
+    runs = follow and not named.status().state.is_terminal
     try:
         for line in found:
             show(line)
@@ -103,7 +105,9 @@ def logs(
                 typer.echo(words, err=True)
     except KeyboardInterrupt:
         after_interrupt()
-        leave(named)
+        if runs:
+            leave(named)
+        raise
 
 
 @grouped

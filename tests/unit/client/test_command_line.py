@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,8 @@ from muster.client.cli.option_groups import StackOptions
 from muster.client.cli.output import write_whole
 from muster.client.cli.run_watch import RareLines, telling_silence
 from muster.client.client_errors import FileTroubleError
+from muster.client.logs.log_lines import LogLine
+from muster.client.sdk import Run
 from muster.contract.aws.prices import SHIPPED_PRICES
 from tests.memory import Fault
 from tests.memory.cloud import MemoryCloud
@@ -203,6 +205,24 @@ def test_a_launch_that_is_interrupted_names_its_run(muster: Muster, monkeypatch:
     [run] = muster_of(cloud).list()
     assert (answer.code, answer.output) == (130, "")
     assert answer.error.endswith(f"launching again with `--name {run.run}` starts it at most once.\n")
+
+
+def test_an_interrupted_log_says_that_a_run_goes_on_only_if_it_does(
+    muster: Muster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> Iterator[LogLine]:
+        raise KeyboardInterrupt
+        yield
+
+    stack = muster_of(MemoryCloud())
+    run = stack.launch({"name": "one", "replicas": 2, "trainer": "package.module:train"})
+    monkeypatch.setattr(StackOptions, "muster", lambda _: stack)
+    monkeypatch.setattr(Run, "logs", interrupted)
+    says = "The run one is still running. To stop it: `muster cancel one`.\n"
+    assert muster("logs", "one", "--follow") == (130, "", says)
+    run.cancel()
+    for arguments in ((), ("--follow",)):
+        assert muster("logs", "one", *arguments) == (130, "", "")
 
 
 def test_the_version_is_printed_and_help_imports_nothing_heavy(muster: Muster) -> None:
