@@ -160,10 +160,11 @@ def write_whole(path: Path, content: str | bytes) -> None:
         OSError: it cannot be written; names `path`. The file is as it was.
     """
     body = content.encode() if isinstance(content, str) else content
-    target = path.resolve()
-    if target.exists() and not target.is_file():
+    # A pipe at /dev/stdout has no path to resolve.
+    if path.exists() and not path.is_file():
         path.write_bytes(body)
         return
+    target = path.resolve()
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         partial.write_bytes(body)

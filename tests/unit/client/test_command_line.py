@@ -280,6 +280,16 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyte
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"page.html": "first"}
 
 
+def test_a_file_may_be_standard_output_in_a_pipe(tmp_path: Path) -> None:
+    code = "from pathlib import Path\nfrom muster.client.cli.output import write_whole\n"
+    code += "write_whole(Path('/dev/stdout'), 'page')"
+    answer = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert answer.stdout == "page"
+    with (tmp_path / "page.html").open("w") as file:
+        subprocess.run([sys.executable, "-c", code], stdout=file, timeout=60, check=True)
+    assert (tmp_path / "page.html").read_text() == "page"
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_what_the_output_cannot_show_is_spelled_out(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
     def shown(*arguments: str, stdin: str = "") -> str:
