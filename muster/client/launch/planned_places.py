@@ -95,7 +95,7 @@ def _planned(spec: Spec, name: str, known: KnownPlace | None, home: PriceTable) 
             PlaceQuota(
                 name=quota.name,
                 instances=quota.instances,
-                granted=None if granted is None else granted.get(quota.name, 0.0),
+                granted=None if granted is None else granted.get(quota.name),
             )
             for quota in quotas(specs)
         ),

@@ -1,7 +1,8 @@
 """Service Quotas, as far as a client looks at it: the quotas of SageMaker for training jobs, one page after another.
 
-Every quota of an instance type that botocore knows has the same value. Nothing counts against it: the fault
-`quota-error` is how a launch finds its quota used up.
+Every quota of an instance type that botocore knows has the same value. Those of `ml.p2` are not listed, because AWS
+leaves out a quota whose applied value is not available. Nothing counts against a quota: the fault `quota-error` is how
+a launch finds it used up.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ ACTION = "servicequotas:ListServiceQuotas"
 VALUE = 100.0
 _SERVICE = "sagemaker"
 _USAGES = ("training job usage", "spot training job usage", "training warm pool usage")
+_NOT_LISTED = "ml.p2."
 _PAGE = 100  # ListServiceQuotas: MaxResults
 
 
@@ -36,7 +38,7 @@ def list_service_quotas(request: Mapping[str, object], account: Account) -> Mapp
 
 def _names() -> list[str]:
     types: list[str] = service_model().shape_for("TrainingInstanceType").metadata["enum"]
-    return [f"{name} for {usage}" for name in types for usage in _USAGES]
+    return [f"{name} for {usage}" for name in types if not name.startswith(_NOT_LISTED) for usage in _USAGES]
 
 
 def _quota(number: int, name: str, account: Account) -> dict[str, object]:

@@ -18,6 +18,7 @@ from muster.contract.layout import RunLayout
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.attempt_request import Launch
 from muster.control.plan import make_plan
+from tests.memory import ACCOUNT
 from tests.memory.harness import RUN, SPEC, ControlHarness
 from tests.simulation.lives import commit
 from tests.support.memory_client import client_of, muster_of
@@ -74,6 +75,19 @@ def test_a_rung_on_a_training_plan_needs_no_quota_for_spot() -> None:
         ["ml.m5.large for training job usage"],
         ["ml.m5.large for spot training job usage"],
     ]
+
+
+def test_a_quota_that_service_quotas_does_not_list_is_unknown_and_not_zero() -> None:
+    granted = {"ml.m5.large for training job usage": 1.0}
+    spec = parse_spec({**SPEC, "replicas": 3, "instance_type": "ml.m5.large", "places": LADDER})
+    known = {name: KnownPlace(region="us-west-2", account=ACCOUNT, granted=granted) for name in ("oregon", "tokyo")}
+    places = planned_places(spec, known, SHIPPED_PRICES)
+    assert places is not None
+    assert [quota.granted for place in places.places for quota in place.quotas] == [None, None]
+    home = parse_spec({**SPEC, "replicas": 3, "instance_type": "ml.m5.large", "places": {"tokyo": 3}})
+    places = planned_places(home, known, SHIPPED_PRICES)
+    assert places is not None
+    assert [quota.granted for quota in places.places[0].quotas] == [1.0]
 
 
 def test_status_and_events_say_where_each_attempt_runs_why_and_what_may_still_run(placed: ControlHarness) -> None:
