@@ -95,6 +95,8 @@ PLACED_FAULT = local_answers.FaultList
 PASSES_ON = "local exec"
 """Prints the output of the program that it runs."""
 
+# Options with which a command prints another document.
+_OTHER_ANSWER = ("--watch", "--html")
 # Described once for all commands.
 _COMMON = {"--help", "--json", "--stack", "--profile", "--region"}
 _COLUMNS = ["| | value | default | meaning |", "|---|---|---|---|"]
@@ -261,8 +263,10 @@ def _default(param: Any) -> str:
 def _prints(path: str) -> str:
     if path == PASSES_ON:
         return "Has no `--json`: it prints the output of the program, and ends with the exit code of the program.\n"
-    watched = f"{path} --watch"
-    return f"With `--json`: {_one(path)}{f'; with `--watch` {_one(watched)}' if watched in ANSWERS else ''}.\n"
+    others = [
+        f"; with `{option}` {_one(f'{path} {option}')}" for option in _OTHER_ANSWER if f"{path} {option}" in ANSWERS
+    ]
+    return f"With `--json`: {_one(path)}{''.join(others)}.\n"
 
 
 def _one(path: str) -> str:
