@@ -126,7 +126,7 @@ def test_a_cluster_without_the_operator_a_namespace_or_a_right_is_named(harness:
 
 
 def test_a_continuation_that_a_cluster_refuses_uses_up_no_run(row: Row) -> None:
-    refused = Fault("ListJobs", AwsError("Unauthorized", "Unauthorized", 401), count=2)
+    refused = Fault("ListJobs", AwsError("Unauthorized", "Unauthorized", 401), count=40)
     for fault, error in ((refused, SpecError), (server_error("ListJobs", 40), ClusterUnavailableError)):
         with row(error.__name__, clusters=True) as harness:
             plan(harness, "first")
