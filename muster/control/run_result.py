@@ -79,30 +79,26 @@ class _Search(NamedTuple):
 def write_result(run: ActiveRun, budget: TimeBudget) -> Result:
     """The run's result: the existing one, else a new one. Of two written at the same time the first one is valid.
 
-    The result is written once. So where a manifest was not found only because this call had little time, or because S3
-    failed in passing, none is written: a later call has more. A call that has more time (`_TIME_FOR_MANIFESTS`) leaves
-    out a manifest that it does not find within the budget, and one that comes half an hour after the fence, or after
-    the last end of a run without a fence, leaves out all that it cannot read. The result says so.
+    The result is written once. So where a manifest is missing only because this call had little time, or because S3
+    failed in passing, none is written: a later call has more. Left out is what a call with more time
+    (`_TIME_FOR_MANIFESTS`) does not find, and what cannot be read half an hour after the fence, or else the last end.
 
     Raises:
         OutOfTimeError: the budget was spent, and nothing was written.
         UnavailableError: S3 failed in passing, and nothing was written.
         NewerDocumentError: a newer version of Muster wrote a record, before a rollback.
     """
-    existing = run.documents.result()
-    if existing is not None:
+    if (existing := run.documents.result()) is not None:
         return existing
     fence = run.documents.fence()
     may_wait = budget.remaining < _TIME_FOR_MANIFESTS and not is_overdue(fence)
     details = TimeBudget.of(min(_TIME_FOR_DETAILS, budget.remaining / 4))
-    seats = seat_keeper(run.plan.spec)
-    parked = () if seats is None else seats.parked(run)
+    parked = () if (seats := seat_keeper(run.plan.spec)) is None else seats.parked(run)
     search = _Search(budget, may_wait, details, _written_outputs(run), parked, [])
     replicas = in_parallel(lambda replica: _replica(replica, fence, search), run.replicas, budget if may_wait else None)
     if search.unread and not _may_give_up(fence, replicas):
         raise UnavailableError(search.unread[0])
-    # The replicas of a sweep have rounds and models of their own, which their manifests name.
-    apart = run.plan.spec.trains_apart
+    apart = run.plan.spec.trains_apart  # then each has rounds and a model of its own, which its manifest names
     rounds = 0 if apart else committed_rounds(run)
     last = last_commit(run, rounds)
     replicas = with_early_finishes(replicas, () if last is None else last.finished_in(run.plan.run))

@@ -121,8 +121,8 @@ class KubernetesApi:
                     return self._read(method, path, answer)
                 wait, problem = _retry_after(answer), f"{status} {_status(answer)[1]}"
             if budget.is_spent and (tried >= TRIES or clock.monotonic() >= until):
-                request = f"{method} {_bare(path)}"
-                message = f"The API of {self.cluster} ({connection.place}) does not answer {request}: {problem}"
+                where = f"The API of {self.cluster} ({connection.place})"
+                message = f"{where} does not answer {method} {_bare(path)}: {problem}"
                 raise ClusterUnauthorizedError(message) if status == _UNAUTHORIZED else ClusterUnavailableError(message)
             pause = max(random.uniform(0, longest), wait or 0.0)  # noqa: S311 - jitter
             clock.sleep(min(pause, _IMPATIENT_SECONDS if budget.is_spent else budget.remaining))
@@ -133,24 +133,20 @@ class KubernetesApi:
         return {**headers, "Content-Type": "application/json"} if body is not None else headers
 
     def _connected(self, budget: TimeBudget) -> Connection:
-        connection = self._connection
-        if connection is None:
-            connection = self._connection = patiently(self._connect, budget)
-        return connection
+        self._connection = found = self._connection or patiently(self._connect, budget)
+        return found
 
     def _valid_token(self) -> str:
-        now, (token, renew_at) = clock.monotonic(), self._token
-        if now >= renew_at:
-            token = self._new_token()
-            self._token = token, now + SECONDS_VALID
-        return token
+        now = clock.monotonic()
+        if now >= self._token[1]:
+            self._token = self._new_token(), now + SECONDS_VALID
+        return self._token[0]
 
     def _read(self, method: str, path: str, answer: HttpAnswer) -> Json:
         if answer.status >= 300:
             reason, message = _status(answer)
             raise ClusterRefusedError(self.cluster, f"{method} {_bare(path)}", answer.status, reason, message)
-        found = _document(answer)
-        if found is None:
+        if (found := _document(answer)) is None:
             message = f"The cluster {self.cluster} answered {method} {_bare(path)} without a JSON object"
             raise ClusterUnavailableError(message)
         return found

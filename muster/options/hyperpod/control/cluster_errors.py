@@ -29,10 +29,7 @@ class ClusterUnavailableError(ConnectionError):
 
 
 class ClusterUnauthorizedError(ClusterUnavailableError):
-    """The cluster's API answers 401 until the last try: it may know the caller later.
-
-    Either the caller has no access entry, or EKS cannot ask STS who calls, which throttles it.
-    """
+    """The cluster's API answers 401 until the last try: no access entry, or EKS cannot ask STS, which throttles it."""
 
 
 class ClusterRefusedError(MusterError):
