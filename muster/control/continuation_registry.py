@@ -13,14 +13,14 @@ from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
 
 
-def require_lineage(store: DocumentStore, spec: Spec, run: str) -> Lineage:
-    """The lineage of `run` as the continuation of `spec.resume_from`. Writes nothing.
+def require_lineage(store: DocumentStore, spec: Spec, continuation: Continuation) -> Lineage:
+    """The lineage of `continuation` as the run that continues `spec.resume_from`. Writes nothing.
 
     Raises:
-        SpecError: there is no such run, it has not ended, the numbers of replicas differ, one of the two is elastic and
-            their snapshots differ, or its rounds were deleted.
+        SpecError: there is no such run, it has not ended, it has another continuation, the numbers of replicas differ,
+            one of the two is elastic and their snapshots differ, or its rounds were deleted.
     """
-    parent = spec.resume_from or ""
+    parent, run = spec.resume_from or "", continuation.run
     documents = RunDocuments(store, parent)
     plan, result = documents.plan(), documents.result()
     if plan is None or parent == run:
@@ -49,6 +49,8 @@ def require_lineage(store: DocumentStore, spec: Spec, run: str) -> Lineage:
     if not _has_history(store, plan.shared_layout, result.committed_rounds or 0):
         statement = f"the rounds of {parent} were deleted from {store.uri(plan.shared_layout.rendezvous)}"
         raise _refused(statement, "leave resume_from out, to train from the beginning")
+    registered = store.document(Continuation, documents.layout.continued_by)
+    _refuse_another(parent, registered or continuation, continuation)
     return lineage_after(plan, result)
 
 
@@ -58,7 +60,10 @@ def register_continuation(store: DocumentStore, parent: str, continuation: Conti
     Raises:
         SpecError: another run continues it.
     """
-    registered = RunDocuments(store, parent).name_continuation(continuation)
+    _refuse_another(parent, RunDocuments(store, parent).name_continuation(continuation), continuation)
+
+
+def _refuse_another(parent: str, registered: Continuation, continuation: Continuation) -> None:
     if registered != continuation:
         statement = f"{parent} is already continued by {registered.run}"
         raise _refused(statement, f"continue {registered.run} once it has ended")

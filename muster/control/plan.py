@@ -97,7 +97,7 @@ def _planned(plane: ControlPlane, deployment: Deployment, request: PlanRequest) 
         _keep_source(store, spec.source_dir)
         place = place.model_copy(update={"package_uri": deployment.package.store(store)})
     run = run_name(request.execution_name)
-    lineage = None if spec.resume_from is None else _lineage(store, spec, run)
+    lineage = None if spec.resume_from is None else _lineage(store, spec, run, request.execution_arn)
     plan = Plan.make(run, request.execution_arn, _created_at(request), place, spec, lineage=lineage)
     # Before the run has a plan: what is refused here is not planned.
     for service in plane.backends.beside_training(spec):
@@ -124,12 +124,13 @@ def _prepared(plane: ControlPlane, request: PlanRequest) -> PreparedSpec | None:
     return prepared_spec(given, Reading(plane.store, plane.clients, account))
 
 
-def _lineage(store: DocumentStore, spec: Spec, run: str) -> Lineage:
+def _lineage(store: DocumentStore, spec: Spec, run: str, execution_arn: str) -> Lineage:
     """The lineage of a run that continues another one."""
     # Most runs continue none, and the result's models would add to every cold start.
+    from muster.contract.run.continuation import Continuation  # noqa: PLC0415
     from muster.control.continuation_registry import require_lineage  # noqa: PLC0415
 
-    return require_lineage(store, spec, run)
+    return require_lineage(store, spec, Continuation(run=run, execution_arn=execution_arn))
 
 
 def _register(store: DocumentStore, plan: Plan, parent: str) -> None:

@@ -108,14 +108,9 @@ def _of_rung(spec: Spec, rung: Rung) -> Sequence[Spec]:
     update = {
         "places": None,
         "instance_type": rung.instance_type or spec.instance_type,
-        "spot": _is_spot(spec, rung),
+        "spot": rung.is_spot(spec.spot),
     }
     return [spec.model_copy(update=update)] * min(spec.replicas, rung.at_most or spec.replicas)
-
-
-def _is_spot(spec: Spec, rung: Rung) -> bool:
-    """Whether its jobs are on spot: a training plan reserves instances, also where the spec is on spot."""
-    return (spec.spot if rung.spot is None else rung.spot) and rung.training_plan is None
 
 
 def _remarks(spec: Spec, outposts: Sequence[str]) -> Iterator[str]:
@@ -130,7 +125,7 @@ def _remarks(spec: Spec, outposts: Sequence[str]) -> Iterator[str]:
             f"buckets of the job's own region alone, and a copy costs ${EGRESS_USD_PER_GB:.2f} a GB once"
         )
     for number, rung in enumerate(spec.places.ladder if spec.places else ()):
-        other = "its training plan" if rung.training_plan else "spot" if _is_spot(spec, rung) else None
+        other = "its training plan" if rung.training_plan else "spot" if rung.is_spot(spec.spot) else None
         if rung.price_cap is not None and other is not None:
             yield (
                 f"the price_cap of rung {number} ({rung.place}) is compared with the price on demand that AWS lists, "

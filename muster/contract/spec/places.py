@@ -51,6 +51,10 @@ class Rung(Document):
         default=None, ge=1, le=names.REPLICAS_MAX, description="how many replicas may be on it at once"
     )
 
+    def is_spot(self, own: bool) -> bool:
+        """Whether its jobs are on spot; `own`: those of the spec. A training plan reserves instances all the same."""
+        return (own if self.spot is None else self.spot) and self.training_plan is None
+
 
 class Places(Document):
     """Fixed shares, or a ladder that each replica climbs while it finds no instance."""

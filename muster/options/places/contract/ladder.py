@@ -146,15 +146,15 @@ def _order(places: Places, refusals: dict[int, Timestamp], facts: Facts) -> list
     found = [*fresh, *sorted(lately, key=lambda number: (lately[number], number))]
     if facts.must_hurry:
         # What is reserved or on demand keeps its instance; spot may lose it once more.
-        found.sort(key=lambda number: (number in lately, _is_spot(places.ladder[number], facts)))
+        found.sort(key=lambda number: (number in lately, places.ladder[number].is_spot(facts.spot)))
     elif facts.can_wait(places):
         found.sort(key=lambda number: _is_last_resort(places.ladder, number, facts))
     return found
 
 
 def _is_last_resort(ladder: Sequence[Rung], number: int, facts: Facts) -> bool:
-    on_demand = not _is_spot(ladder[number], facts) and ladder[number].training_plan is None
-    return on_demand and any(_is_spot(rung, facts) for rung in ladder[:number])
+    on_demand = not ladder[number].is_spot(facts.spot) and ladder[number].training_plan is None
+    return on_demand and any(rung.is_spot(facts.spot) for rung in ladder[:number])
 
 
 def _with_waiting(ladder: Sequence[Rung], facts: Facts) -> list[RungState]:
@@ -190,13 +190,9 @@ def _probed(state: RungState, now: Timestamp) -> str | None:
     return f"refused {_ago(at, now)}, and others try it" if state.trying >= PROBES else None
 
 
-def _is_spot(rung: Rung, facts: Facts) -> bool:
-    return (facts.spot if rung.spot is None else rung.spot) and rung.training_plan is None
-
-
 def _chosen(places: Places, number: int, facts: Facts, why: str) -> Where:
     rung = places.ladder[number]
-    spot = _is_spot(rung, facts)
+    spot = rung.is_spot(facts.spot)
     return Where(place=rung.place, rung=number, spot=spot, training_plan=rung.training_plan, why=_cut(why))
 
 

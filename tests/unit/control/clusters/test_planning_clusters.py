@@ -137,8 +137,10 @@ def test_a_continuation_that_a_cluster_refuses_uses_up_no_run(row: Row) -> None:
             assert "continued_by.json" not in harness.keys("control/first/")
             harness.cloud.calls.reset()
             assert plan(harness, "third", resume_from="first").lineage is not None
+            prepared = dict(harness.cloud.kubernetes.associations)
             with pytest.raises(SpecError, match="already continued by third"):
                 plan(harness, "fourth", resume_from="first")
+            assert harness.cloud.kubernetes.associations == prepared, "refused before a cluster is asked"
 
 
 def test_a_cluster_that_is_gone_or_private_is_named(row: Row) -> None:
