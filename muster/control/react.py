@@ -168,7 +168,7 @@ def react(plane: ControlPlane, event: JobStateChange) -> Reaction:
     seen = replica.record() if replica else None
     if replica is None or seen is None or seen.record is None:
         return Reaction("dropped: no such replica", name)
-    known = next((one for one in seen.record.attempts if one.attempt == name.attempt), None)
+    known = _recorded(seen.record, name.attempt)
     left = known is not None and _was_left_behind(known, seen.record)
     if known is None or (known.was_created and known is not seen.record.current and not left):
         if known is not None and event.TrainingJobStatus in _TERMINAL:
@@ -177,7 +177,7 @@ def react(plane: ControlPlane, event: JobStateChange) -> Reaction:
         return Reaction(f"dropped: attempt {name.attempt} is not the current one", name)
     if not _is_ours(plane, replica, event, known):
         return Reaction("dropped: the job does not belong to this run", name)
-    is_late = left or not known.was_created
+    is_late = _is_late(known, seen.record)
     if event.TrainingJobStatus in _TERMINAL and not is_late:
         return reaction_to(name, end_attempt(plane, replica, event.ended(known), seen))
     return Reaction(_end_late_job(replica, event, known) if is_late else _note(replica, event, known, seen), name)
@@ -189,6 +189,15 @@ def _is_from_its_place(plane: ControlPlane, replica: ActiveReplica, event: JobSt
         return event.origin is not None and plane.backends.placement.is_of(attempt.where.place, *event.origin)
     home = Locality.of_arn(replica.run.plan.execution_arn)
     return event.origin is None or event.origin == (home.account, home.region)
+
+
+def _recorded(record: Record, number: int) -> Attempt | None:
+    return next((one for one in record.attempts if one.attempt == number), None)
+
+
+def _is_late(known: Attempt, record: Record) -> bool:
+    """Whether the attempt is over without the end of its job."""
+    return _was_left_behind(known, record) or not known.was_created
 
 
 def _was_left_behind(known: Attempt, record: Record) -> bool:
@@ -259,6 +268,10 @@ def _note(replica: ActiveReplica, event: JobStateChange, known: Attempt, seen: S
         # would find it there, and write no mark.
         note_launch(replica, noted.current)
     updated = replica.update(lambda record: _with_history(record, event), seen)
+    after = updated.record
+    if after is not None and (now := _recorded(after, known.attempt)) is not None and _is_late(now, after):
+        # Its place fell silent, and another call gave the attempt up before this one wrote.
+        return _end_late_job(replica, event, now)
     what = f"noted: {event.TrainingJobStatus}/{event.SecondaryStatus}"
     # The job was created while its run was being stopped: perhaps neither Stop nor the launching call found it. Stop
     # finds it where the record had a status of it before: it reads the records after it has raised the fence.

@@ -726,6 +726,29 @@ def test_the_sweep_stops_a_job_that_a_lost_replica_has_left_when_its_place_answe
     assert Observer(client_of(placed.cloud), RUN).look().remarks == ()
 
 
+def test_an_event_that_its_replica_overtakes_on_its_way_elsewhere_stops_the_job_that_is_left(
+    placed: ControlHarness,
+) -> None:
+    placed.plan(**LADDER)
+    placed.arm(0)
+    oregon = placed.place("oregon")
+    oregon.training.train(placed.job(0))
+
+    def leave() -> None:
+        oregon.go_silent()
+        assert placed.arm(0) is Launch.CONCLUDED
+        assert placed.arm(0, 2) is Launch.CREATED
+        oregon.answer_again()
+        placed.cloud.clock.sleep(30)
+
+    recorded = RunLayout(RUN).record(0)
+    placed.cloud.calls.inject(Fault("PutObject", when=lambda call: call.parameters["Key"] == recorded, action=leave))
+    what = placed.react(placed.last_event(placed.job(0))).what
+    assert what == "InProgress/Training, stopped: its launch was recorded as refused"
+    assert jobs_in(placed, "oregon", "InProgress") == []
+    assert jobs_in(placed, "tokyo") == [placed.job(0, 2)]
+
+
 def _trained_to_the_end(placed: ControlHarness) -> ElasticRun:
     """Rank 1 is parked, because oregon did not answer and tokyo had no quota; then both jobs in oregon complete."""
     ladder, span = {"ladder": LADDER["places"]["ladder"]}, {"min": 2, "start": 2, "max": 2}
