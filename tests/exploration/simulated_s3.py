@@ -43,6 +43,9 @@ LOST = "the connection ended before the answer"
 UNREACHABLE = "could not connect"
 
 DAMAGED_READS_MAX = 2  # of one object by one process: the third read is sound, as with S3
+# Pages after the first one, of one process's listings of a folder until one is whole: after each the listing begins
+# anew, and at S3 it has a 300th of the pages.
+FAILED_PAGES_MAX = 5
 
 Meta = dict[str, Any]
 Pieces = Iterator[bytes]
@@ -158,6 +161,7 @@ class Wire:
         self._is_home = name == HOME_BUCKET
         self._bucket = process.world.store if self._is_home else process.world.near[name]
         self._damaged: Counter[str] = Counter()
+        self._failed_pages: Counter[str] = Counter()
         self._hidden: str | None = None
 
     def put(self, path: str, body: Any, *, mode: str = "overwrite", **_: object) -> None:
@@ -226,7 +230,9 @@ class Wire:
         after, is_first = offset or "", True
         while True:
             self._request(f"keys {prefix}")
-            if self._world.fault(self._process, ("503",)) is not None:
+            fault = self._world.fault(self._process, ("503",))
+            if fault is not None and (is_first or self._failed_pages[prefix] < FAILED_PAGES_MAX):
+                self._failed_pages[prefix] += not is_first
                 raise GenericError(SLOW_DOWN)
             if is_first and prefix.startswith("announced/"):
                 self._process.answered(prefix)
@@ -237,6 +243,7 @@ class Wire:
             page, has_more = self._bucket.page(prefix, after)
             yield [{"path": key, **self._bucket.objects[key].meta} for key in page]
             if not has_more:
+                self._failed_pages[prefix] = 0
                 return
             after = page[-1]
 
