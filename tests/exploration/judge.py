@@ -261,11 +261,10 @@ def _unfinished(world: World) -> list[str]:
     if world.seen["ended: damaged"]:
         return []
     waiting = [] if world.living == [] else [f"{len(world.living)} processes wait for ever"]
-    lasts = {process.rank: process for process in world.processes}
     unfinished = [
         process
-        for process in lasts.values()
-        if process.ended and not process.killed and not ended_well(world.processes, process.rank)
+        for process in world.lasts.values()
+        if not process.killed and not ended_well(world.processes, process.rank)
         if process.rank not in world.closed
     ]
     if not world.setting.reruns:

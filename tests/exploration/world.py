@@ -402,6 +402,7 @@ class World:
         self.crossed: Counter[tuple[str, int, bool]] = Counter()  # bytes of values by place, round, and whether up
         self.processes: list[Process] = []
         self.living: list[Process] = []
+        self.lasts: dict[int, Process] = {}  # of each rank the process that ended last
         self.timers: list[tuple[float, int]] = []  # when the control plane starts a process of which rank
         self.lates: list[Late] = []
         self.means = defaultdict[int, Pieces](lambda: Pieces(setting.count))
@@ -483,6 +484,7 @@ class World:
         """Note a process's end; one that failed is started again, as the control plane does."""
         if process in self.living:
             self.living.remove(process)
+        self.lasts[process.rank] = process
         if self.trace is not None:
             self.trace.append(f"{self.steps:6d} {self.seconds:9.2f}s {process.name:8s} ended: {process.error!r}")
         self.seen[f"ended: {_end_of(process.error)}"] += 1
