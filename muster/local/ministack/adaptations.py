@@ -6,7 +6,6 @@ reads its configuration from the environment while it is imported: nothing impor
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import threading
@@ -14,9 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from ministack.core import iam_actions, lambda_runtime
 from ministack.services import cloudwatch_logs, eventbridge, lambda_svc, s3, scheduler, sns
@@ -32,10 +32,13 @@ from muster.local.ministack import (
 )
 from muster.local.ministack.code_cache import CodeCache
 from muster.local.ministack.function_processes import FunctionProcesses
-from muster.local.ministack.host import Account, Response, json_answer
+from muster.local.ministack.host import Account, Response, is_json, json_answer
 from muster.local.ministack.state_machines import StateMachines
 from muster.local.service.fault_book import FaultBook
 from muster.local.service.option_services import option_services
+
+if TYPE_CHECKING:
+    from mypy_boto3_logs.type_defs import FilteredLogEventTypeDef, FilterLogEventsRequestTypeDef
 
 # An invocation that waits this long for a free slot is refused, as on AWS.
 _SLOT_WAIT_SECONDS = 120.0
@@ -46,23 +49,6 @@ _TICK_SECONDS = 0.5
 _TAGS = (".TagResource", ".UntagResource", ".ListTagsForResource")  # of a log group: its ARN is the resource
 
 _processes = FunctionProcesses()
-
-_ObjectContext = Callable[[str, Mapping[str, object], str, Mapping[str, str]], dict[str, object]]
-
-
-class _FilterLogEvents(TypedDict):
-    logGroupName: NotRequired[str]
-    logStreamNamePrefix: NotRequired[str]
-    logStreamNames: NotRequired[list[str]]
-    startTime: NotRequired[int]
-    nextToken: NotRequired[str]
-    limit: NotRequired[int]
-
-
-class _LogEvent(TypedDict):
-    logStreamName: str
-    timestamp: int
-    eventId: NotRequired[str]
 
 
 def adapt(code_cache: Path, account: Account) -> None:
@@ -76,18 +62,18 @@ def adapt(code_cache: Path, account: Account) -> None:
     dead_letter_delivery.install()
     eventbridge._dispatch_to_lambda = _dispatch_with_retries
     sns._lambda_svc = _delivery_with_retries()
-    eventbridge._put_events = _with_details_that_are_json(eventbridge._put_events)
-    s3.now_iso = _whole_seconds(s3.now_iso)
+    eventbridge._put_events = partial(_put_events, eventbridge._put_events)
+    s3.now_iso = partial(_now_iso, s3.now_iso)
     object_lifecycle.install()
     _let_invocations_wait()
     scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
-    iam_actions._s3_object_context = _with_write_conditions(iam_actions._s3_object_context)
-    iam_actions.extract_resource_arn = _with_log_streams(iam_actions.extract_resource_arn)
+    iam_actions._s3_object_context = partial(_s3_object_context, iam_actions._s3_object_context)
+    iam_actions.extract_resource_arn = partial(_extract_resource_arn, iam_actions.extract_resource_arn)
     policy_simulation.install()
     for service in option_services().values():
         service.adapt(account)
-    cloudwatch_logs._filter_log_events = _with_log_pages(cloudwatch_logs._filter_log_events)
-    cloudwatch_logs._compile_filter_pattern = _with_regular_expressions(cloudwatch_logs._compile_filter_pattern)
+    cloudwatch_logs._filter_log_events = partial(_filter_log_events, cloudwatch_logs._filter_log_events)
+    cloudwatch_logs._compile_filter_pattern = partial(_compile_pattern, cloudwatch_logs._compile_filter_pattern)
 
 
 def _dispatch_with_retries(arn: str, payload: str) -> None:
@@ -107,85 +93,67 @@ def _delivery_with_retries() -> SimpleNamespace:
     )
 
 
-def _with_details_that_are_json(put_events: Callable[..., Response]) -> Callable[..., Response]:
+def _put_events(put_events: Callable[..., Response], request: Mapping[str, Any], **options: object) -> Response:
     """Refuse the entries of PutEvents whose detail is no JSON object; the others are taken."""
-
-    def put(request: Mapping[str, Any], **options: object) -> Response:
-        entries = list(request.get("Entries", []))
-        sound = [_is_object(entry.get("Detail", "{}")) for entry in entries]
-        if all(sound):
-            return put_events(request, **options)
-        taken = [entry for entry, fine in zip(entries, sound, strict=True) if fine]
-        status, headers, body = put_events({**request, "Entries": taken}, **options)
-        if status != 200:
-            return status, headers, body
-        answers = iter(json.loads(body)["Entries"])
-        refused = {"ErrorCode": "MalformedDetail", "ErrorMessage": "Detail is malformed."}
-        merged = [next(answers) if fine else refused for fine in sound]
-        failed = sum("ErrorCode" in answer for answer in merged)
-        return json_answer({"FailedEntryCount": failed, "Entries": merged})
-
-    return put
+    entries = list(request.get("Entries", []))
+    sound = [is_json(entry.get("Detail", "{}"), dict) for entry in entries]
+    if all(sound):
+        return put_events(request, **options)
+    taken = [entry for entry, fine in zip(entries, sound, strict=True) if fine]
+    status, headers, body = put_events({**request, "Entries": taken}, **options)
+    if status != 200:
+        return status, headers, body
+    answers = iter(json.loads(body)["Entries"])
+    refused = {"ErrorCode": "MalformedDetail", "ErrorMessage": "Detail is malformed."}
+    merged = [next(answers) if fine else refused for fine in sound]
+    failed = sum("ErrorCode" in answer for answer in merged)
+    return json_answer({"FailedEntryCount": failed, "Entries": merged})
 
 
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False
-
-
-def _whole_seconds(now: Callable[[], str]) -> Callable[[], str]:
+def _now_iso(now: Callable[[], str]) -> str:
     """S3's times: MiniStack gives a listing milliseconds."""
-    return lambda: re.sub(r"\.\d+", ".000", now())
+    return re.sub(r"\.\d+", ".000", now())
 
 
-def _with_log_streams(extract: Callable[..., str]) -> Callable[..., str]:
+def _extract_resource_arn(extract: Callable[..., str], service: str, *request: Any) -> str:
     """The resource of a call on a log group is its streams, or the one that it names (as AWS's refusals say).
 
     MiniStack checks the log group alone, so that a right to one stream would be none.
     """
-
-    def extracted(service: str, method: str, path: str, headers: Mapping[str, str], body: bytes, *rest: object) -> str:
-        found = extract(service, method, path, headers, body, *rest)
-        if service != "logs" or found == "*" or headers.get("x-amz-target", "").endswith(_TAGS):
-            return found
-        return f"{found}:log-stream:{json.loads(body).get('logStreamName', '')}"
-
-    return extracted
+    found = extract(service, *request)
+    _method, _path, headers, body, *_ = request
+    if service != "logs" or found == "*" or headers.get("x-amz-target", "").endswith(_TAGS):
+        return found
+    return f"{found}:log-stream:{json.loads(body).get('logStreamName', '')}"
 
 
-def _with_log_pages(scan: Callable[[_FilterLogEvents], Response]) -> Callable[[_FilterLogEvents], Response]:
+def _filter_log_events(scan: Callable[..., Response], request: FilterLogEventsRequestTypeDef) -> Response:
     """FilterLogEvents by a prefix of the streams' names, and page after page.
 
     MiniStack ignores `logStreamNamePrefix`, gives no token where there is more than a page, and no event ids to what
     its functions write.
     """
-
-    def filter_log_events(request: _FilterLogEvents) -> Response:
-        since, last = _log_place(request.get("nextToken"))
-        narrowed: _FilterLogEvents = {**request, "limit": _LOG_PAGE}
-        prefix, group = request.get("logStreamNamePrefix"), request.get("logGroupName")
-        if prefix and group in cloudwatch_logs._log_groups:
-            streams = cloudwatch_logs._log_groups[group]["streams"]
-            narrowed["logStreamNames"] = [name for name in streams if name.startswith(prefix)] or [prefix]
-        if last:
-            narrowed["startTime"] = since
-        status, headers, body = scan(narrowed)
-        if status != 200:
-            return status, headers, body
-        found = _identified(json.loads(body)["events"])
-        place = next((index for index, event in enumerate(found) if event["eventId"] == last), -1)
-        page = found[place + 1 :][: request.get("limit", _LOG_PAGE)]
-        answer: dict[str, object] = {"events": page, "searchedLogStreams": []}
-        if page and (len(found) == _LOG_PAGE or len(page) < len(found) - place - 1):
-            answer["nextToken"] = f"{page[-1]['timestamp']}/{page[-1]['eventId']}"
-        return int(status), headers, json.dumps(answer).encode()
-
-    return filter_log_events
+    since, last = _log_place(request.get("nextToken"))
+    narrowed: FilterLogEventsRequestTypeDef = {**request, "limit": _LOG_PAGE}
+    prefix, group = request.get("logStreamNamePrefix"), request.get("logGroupName")
+    if prefix and group in cloudwatch_logs._log_groups:
+        streams = cloudwatch_logs._log_groups[group]["streams"]
+        narrowed["logStreamNames"] = [name for name in streams if name.startswith(prefix)] or [prefix]
+    if last:
+        narrowed["startTime"] = since
+    status, headers, body = scan(narrowed)
+    if status != 200:
+        return status, headers, body
+    found = _identified(json.loads(body)["events"])
+    place = next((index for index, event in enumerate(found) if event["eventId"] == last), -1)
+    page = found[place + 1 :][: request.get("limit", _LOG_PAGE)]
+    answer: dict[str, object] = {"events": page, "searchedLogStreams": []}
+    if page and (len(found) == _LOG_PAGE or len(page) < len(found) - place - 1):
+        answer["nextToken"] = f"{page[-1]['timestamp']}/{page[-1]['eventId']}"
+    return int(status), headers, json.dumps(answer).encode()
 
 
-def _identified(events: list[_LogEvent]) -> list[_LogEvent]:
+def _identified(events: list[FilteredLogEventTypeDef]) -> list[FilteredLogEventTypeDef]:
     """The events, each with an id that is the same in every answer to a request that starts before the event."""
     counts: Counter[str] = Counter()
     for event in events:
@@ -201,19 +169,13 @@ def _log_place(token: str | None) -> tuple[int, str]:
     return int(since), last
 
 
-def _with_regular_expressions(
-    compiled: Callable[[str], Callable[[str], bool]],
-) -> Callable[[str], Callable[[str], bool]]:
+def _compile_pattern(compiled: Callable[[str], Callable[[str], bool]], raw: str) -> Callable[[str], bool]:
     """FilterLogEvents with a pattern between per cent signs, which MiniStack takes for words."""
-
-    def compile_pattern(raw: str) -> Callable[[str], bool]:
-        text = raw.strip()
-        if len(text) < 3 or not (text.startswith("%") and text.endswith("%")):
-            return compiled(raw)
-        expression = re.compile(text[1:-1])
-        return lambda message: expression.search(message) is not None
-
-    return compile_pattern
+    text = raw.strip()
+    if len(text) < 3 or not (text.startswith("%") and text.endswith("%")):
+        return compiled(raw)
+    expression = re.compile(text[1:-1])
+    return lambda message: expression.search(message) is not None
 
 
 def _let_invocations_wait() -> None:
@@ -242,23 +204,25 @@ def _let_invocations_wait() -> None:
     lambda_svc._release_execution_slot = releasing
 
 
-def _with_write_conditions(object_context: _ObjectContext) -> _ObjectContext:
+def _s3_object_context(
+    object_context: Callable[..., dict[str, object]],
+    action: str,
+    query: Mapping[str, object],
+    path: str,
+    headers: Mapping[str, str],
+) -> dict[str, object]:
     """Give policies the keys of a write that MiniStack does not have.
 
     These are s3:if-none-match, s3:if-match, and s3:ObjectCreationOperation, which is false for a request that begins a
     multipart upload or sends a part of it.
     """
-
-    def context(action: str, query: Mapping[str, object], path: str, headers: Mapping[str, str]) -> dict[str, object]:
-        found = object_context(action, query, path, headers)
-        if action != "s3:PutObject":
-            return found
-        conditions = {name: headers[name] for name in ("if-none-match", "if-match") if headers.get(name)}
-        creates = "uploads" not in query and "partNumber" not in query
-        written = {f"s3:{name}": value for name, value in conditions.items()}
-        return {**found, **written, "s3:ObjectCreationOperation": str(creates).lower()}
-
-    return context
+    found = object_context(action, query, path, headers)
+    if action != "s3:PutObject":
+        return found
+    conditions = {name: headers[name] for name in ("if-none-match", "if-match") if headers.get(name)}
+    creates = "uploads" not in query and "partNumber" not in query
+    written = {f"s3:{name}": value for name, value in conditions.items()}
+    return {**found, **written, "s3:ObjectCreationOperation": str(creates).lower()}
 
 
 def stop_functions() -> None:
@@ -269,15 +233,11 @@ def stop_functions() -> None:
 
 def lose_object_events(faults: FaultBook) -> None:
     """Let MiniStack lose those of S3's events that a fault names; the objects are there."""
-    s3._fire_s3_event_async = _losing(s3._fire_s3_event_async, faults)
+    s3._fire_s3_event_async = partial(_fire, s3._fire_s3_event_async, faults)
 
 
-def _losing(fire: Callable[..., Any], faults: FaultBook) -> Callable[..., Any]:
-    @functools.wraps(fire)
-    def fired(*arguments: Any, **further: Any) -> Any:
-        key = str(further["key"] if "key" in further else arguments[1])
-        if faults.take(LostNotice, lambda fault: fnmatchcase(key, fault.key)) is not None:
-            return None
-        return fire(*arguments, **further)
-
-    return fired
+def _fire(fire: Callable[..., Any], faults: FaultBook, /, *arguments: Any, **further: Any) -> Any:
+    key = str(further["key"] if "key" in further else arguments[1])
+    if faults.take(LostNotice, lambda fault: fnmatchcase(key, fault.key)) is not None:
+        return None
+    return fire(*arguments, **further)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import partial
 from typing import Any
 
 from ministack.core import iam_evaluator, responses
@@ -15,9 +15,9 @@ from muster.local.ministack.host import Account, Response, listed, refusal
 
 def install(account: Account) -> None:
     """Check ARNs in rules, schedules and policies."""
-    eventbridge._validate_target_arn = _checked_target(eventbridge._validate_target_arn, account)
-    scheduler._create_schedule = _checked_schedule(scheduler._create_schedule, account)
-    iam_evaluator.validate_policy_document = _checked_policy(iam_evaluator.validate_policy_document, account)
+    eventbridge._validate_target_arn = partial(_validate_target, eventbridge._validate_target_arn, account)
+    scheduler._create_schedule = partial(_create_schedule, scheduler._create_schedule, account)
+    iam_evaluator.validate_policy_document = partial(_validate_policy, iam_evaluator.validate_policy_document, account)
     sts.validate_policy_document = iam_evaluator.validate_policy_document  # bound by name there
 
 
@@ -37,49 +37,34 @@ def foreign(arn: str, account: Account) -> str | None:
     return None
 
 
-def _checked_target(
-    validate: Callable[[dict[str, Any]], Response | None], account: Account
-) -> Callable[[dict[str, Any]], Response | None]:
-    @wraps(validate)
-    def validated(target: dict[str, Any]) -> Response | None:
-        arn = str(target.get("Arn", ""))
-        if reason := foreign(arn, account):
-            message = f"Parameter {arn} is not valid. Reason: {reason}."
-            return refusal("ValidationException", message)
-        return validate(target)
-
-    return validated
+def _validate_target(
+    validate: Callable[..., Response | None], account: Account, target: dict[str, Any]
+) -> Response | None:
+    arn = str(target.get("Arn", ""))
+    if reason := foreign(arn, account):
+        return refusal("ValidationException", f"Parameter {arn} is not valid. Reason: {reason}.")
+    return validate(target)
 
 
-def _checked_schedule(
-    create: Callable[[str, dict[str, Any]], Response], account: Account
-) -> Callable[[str, dict[str, Any]], Response]:
-    @wraps(create)
-    def created(name: str, body: dict[str, Any]) -> Response:
-        target = body.get("Target") or {}
-        for arn in (str(target.get("Arn", "")), str(target.get("RoleArn", ""))):
-            reason = foreign(arn, account) if arn.startswith("arn:") else "it is no ARN"
-            if reason:
-                message = f"Provided Arn is not valid: {arn}. Reason: {reason}."
-                refused: Response = scheduler._error(400, "ValidationException", message)
-                return refused
-        return create(name, body)
-
-    return created
+def _create_schedule(create: Callable[..., Response], account: Account, name: str, body: dict[str, Any]) -> Response:
+    target = body.get("Target") or {}
+    for arn in (str(target.get("Arn", "")), str(target.get("RoleArn", ""))):
+        reason = foreign(arn, account) if arn.startswith("arn:") else "it is no ARN"
+        if reason:
+            message = f"Provided Arn is not valid: {arn}. Reason: {reason}."
+            refused: Response = scheduler._error(400, "ValidationException", message)
+            return refused
+    return create(name, body)
 
 
-def _checked_policy(validate: Callable[[object], str | None], account: Account) -> Callable[[object], str | None]:
-    @wraps(validate)
-    def validated(document: object) -> str | None:
-        if problem := validate(document):
-            return problem
-        for arn in _resources(json.loads(document) if isinstance(document, str) else document):
-            partition = arn.split(":")[1] if arn.startswith("arn:") and arn.count(":") > 1 else account.partition
-            if partition != account.partition and "*" not in partition:
-                return f'Partition "{partition}" is not valid for resource "{arn}".'
-        return None
-
-    return validated
+def _validate_policy(validate: Callable[[object], str | None], account: Account, document: object) -> str | None:
+    if problem := validate(document):
+        return problem
+    for arn in _resources(json.loads(document) if isinstance(document, str) else document):
+        partition = arn.split(":")[1] if arn.startswith("arn:") and arn.count(":") > 1 else account.partition
+        if partition != account.partition and "*" not in partition:
+            return f'Partition "{partition}" is not valid for resource "{arn}".'
+    return None
 
 
 def _resources(document: Any) -> Iterator[str]:

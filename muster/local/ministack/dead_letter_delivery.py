@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial
 from typing import Any
 
 from ministack.core import iam_evaluator
@@ -19,48 +19,40 @@ from ministack.services.cloudformation import provisioners
 _FUNCTION_FAILED = "200"  # Lambda: ErrorCode is the HTTP status of the invocation, which succeeded
 _MESSAGE_BYTES_MAX = 1_024  # Lambda: ErrorMessage is cut to 1 KB
 
-_Route = Callable[[str, str, dict[str, Any], dict[str, Any]], None]
-
 
 def install() -> None:
     """Send the events that functions failed to handle to their dead-letter queues.
 
     MiniStack's CloudFormation leaves the property DeadLetterConfig of AWS::Lambda::Function out.
     """
-    lambda_svc._route_async_failure = _with_plain_letters(lambda_svc._route_async_failure)
+    lambda_svc._route_async_failure = partial(_send, lambda_svc._route_async_failure)
     handlers = provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"]
-    handlers["create"] = _with_queue(handlers["create"], properties=1)
-    handlers["update"] = _with_queue(handlers["update"], properties=2)
+    for operation, properties in (("create", 1), ("update", 2)):
+        handlers[operation] = partial(_provision, handlers[operation], properties)
 
 
-def _with_queue(provision: Callable[..., Any], *, properties: int) -> Callable[..., Any]:
+def _provision(provision: Callable[..., Any], properties: int, /, *arguments: Any, **options: Any) -> Any:
     """Let a function that is provisioned keep its DeadLetterConfig; `properties`: which argument has the new ones."""
-
-    @wraps(provision)
-    def provisioned(*arguments: Any, **options: Any) -> Any:
-        found = provision(*arguments, **options)
-        config = lambda_svc._functions[found[0]]["config"]
-        wanted = arguments[properties].get("DeadLetterConfig")
-        if wanted:
-            config["DeadLetterConfig"] = wanted
-        else:
-            config.pop("DeadLetterConfig", None)
-        return found
-
-    return provisioned
+    found = provision(*arguments, **options)
+    config = lambda_svc._functions[found[0]]["config"]
+    wanted = arguments[properties].get("DeadLetterConfig")
+    if wanted:
+        config["DeadLetterConfig"] = wanted
+    else:
+        config.pop("DeadLetterConfig", None)
+    return found
 
 
-def _with_plain_letters(route: _Route) -> _Route:
-    def send(target: str, function: str, event: dict[str, Any], result: dict[str, Any]) -> None:
-        if sqs._queue_by_arn(target) is None or not _is_dead_letter_queue(target, function):
-            route(target, function, event, result)
-            return
-        message = {"MessageBody": json.dumps(event), "MessageAttributes": _attributes(result)}
-        # A queue's policy may ask for TLS, by which Lambda sends.
-        iam_evaluator.pin_request_origin("127.0.0.1", secure_transport=True)
-        sqs._act_send_message(message, target.rpartition(":")[2])
-
-    return send
+def _send(
+    route: Callable[..., None], target: str, function: str, event: dict[str, Any], result: dict[str, Any]
+) -> None:
+    if sqs._queue_by_arn(target) is None or not _is_dead_letter_queue(target, function):
+        route(target, function, event, result)
+        return
+    message = {"MessageBody": json.dumps(event), "MessageAttributes": _attributes(result)}
+    # A queue's policy may ask for TLS, by which Lambda sends.
+    iam_evaluator.pin_request_origin("127.0.0.1", secure_transport=True)
+    sqs._act_send_message(message, target.rpartition(":")[2])
 
 
 def _is_dead_letter_queue(target: str, function: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import partial
 from typing import Any
 
 from ministack.core import lambda_runtime
@@ -17,18 +17,14 @@ _POLL_SECONDS = 0.1
 
 def install() -> None:
     """Let updates spare the processes that serve an invocation."""
-    lambda_svc._update_code = _sparing(lambda_svc._update_code)
-    lambda_svc._update_config = _sparing(lambda_svc._update_config)
+    lambda_svc._update_code = partial(_update, lambda_svc._update_code)
+    lambda_svc._update_config = partial(_update, lambda_svc._update_config)
 
 
-def _sparing(update: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(update)
-    def updated(name: str, *rest: Any, **options: Any) -> Any:
-        for worker in _take_busy(name):
-            threading.Thread(target=_end_when_free, args=(worker,), name=f"retired-{name}", daemon=True).start()
-        return update(name, *rest, **options)
-
-    return updated
+def _update(update: Callable[..., Any], name: str, /, *rest: Any, **options: Any) -> Any:
+    for worker in _take_busy(name):
+        threading.Thread(target=_end_when_free, args=(worker,), name=f"retired-{name}", daemon=True).start()
+    return update(name, *rest, **options)
 
 
 def _take_busy(function: str) -> list[Any]:

@@ -37,6 +37,14 @@ def refusal(code: str, message: str) -> Response:
     return refused
 
 
+def is_json(text: str, kind: type = object) -> bool:
+    """Whether a text is JSON, of this kind of value."""
+    try:
+        return isinstance(json.loads(text), kind)
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True)
 class Account:
     """The account and region that the embedded cloud stands for."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial
 from itertools import chain
 from xml.sax.saxutils import escape
 
@@ -26,7 +26,6 @@ _DECISIONS = {"Allow": "allowed", "Deny": "explicitDeny"}
 # The top-level decision about several resources is the most restrictive one.
 _STRICTEST = ("explicitDeny", "implicitDeny", "allowed")
 _Request = Mapping[str, list[str] | str]
-_Resolve = Callable[[str, iam_evaluator.EvalContext], object]
 
 
 @dataclass
@@ -48,21 +47,17 @@ class _Result:
 
 def install() -> None:
     """Let MiniStack answer SimulatePrincipalPolicy with `simulate`."""
-    iam_evaluator._resolve_condition_key = _given_only(iam_evaluator._resolve_condition_key)
+    iam_evaluator._resolve_condition_key = partial(_resolve_key, iam_evaluator._resolve_condition_key)
     iam._IAM_HANDLERS["SimulatePrincipalPolicy"] = simulate
 
 
-def _given_only(resolve: _Resolve) -> _Resolve:
-    @wraps(resolve)
-    def value(key: str, context: iam_evaluator.EvalContext) -> object:
-        if not isinstance(context, _Simulated):
-            return resolve(key, context)
-        found: object = context.service_context.get(key.lower())
-        if found is None:
-            context.missing[key] = None
-        return found
-
-    return value
+def _resolve_key(resolve: Callable[..., object], key: str, context: iam_evaluator.EvalContext) -> object:
+    if not isinstance(context, _Simulated):
+        return resolve(key, context)
+    found: object = context.service_context.get(key.lower())
+    if found is None:
+        context.missing[key] = None
+    return found
 
 
 def simulate(request: _Request) -> Response:

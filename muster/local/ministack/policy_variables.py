@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, wraps
+from functools import lru_cache, partial
 from typing import Any
 
 from ministack.core import iam_evaluator
@@ -37,47 +37,37 @@ class _UnresolvedError(Exception):
 
 def install() -> None:
     """Let MiniStack's evaluator replace variables."""
-    iam_evaluator._fnmatch_compile = _unmasking(iam_evaluator._fnmatch_compile)
-    iam_evaluator.parse_policy_document = _parsed_once(iam_evaluator.parse_policy_document)
-    iam_evaluator.evaluate_resource_policy = _marking(iam_evaluator.evaluate_resource_policy)
-    iam_evaluator.evaluate_trust_policy = _marking(iam_evaluator.evaluate_trust_policy)
-    iam_evaluator._first_match = _resolving_resources(iam_evaluator._first_match)
-    iam_evaluator._conditions_met = _resolving_conditions(iam_evaluator._conditions_met)
+    iam_evaluator._fnmatch_compile = partial(_compile, iam_evaluator._fnmatch_compile)
+    iam_evaluator.parse_policy_document = partial(_parse, iam_evaluator.parse_policy_document)
+    iam_evaluator.evaluate_resource_policy = partial(_evaluate, iam_evaluator.evaluate_resource_policy)
+    iam_evaluator.evaluate_trust_policy = partial(_evaluate, iam_evaluator.evaluate_trust_policy)
+    iam_evaluator._first_match = partial(_first_match, iam_evaluator._first_match)
+    iam_evaluator._conditions_met = partial(_conditions_met, iam_evaluator._conditions_met)
 
 
-def _unmasking(compiled: Callable[[str, bool], re.Pattern[str]]) -> Callable[[str, bool], re.Pattern[str]]:
-    @wraps(compiled)
-    def compile_pattern(pattern: str, ignore_case: bool) -> re.Pattern[str]:
-        made = compiled(pattern, ignore_case)
-        text = made.pattern
-        for character, mask in _MASKS.items():
-            text = text.replace(mask, re.escape(character))
-        return made if text == made.pattern else re.compile(text, made.flags)
-
-    return compile_pattern
+def _compile(compiled: Callable[..., re.Pattern[str]], pattern: str, ignore_case: bool) -> re.Pattern[str]:
+    made = compiled(pattern, ignore_case)
+    text = made.pattern
+    for character, mask in _MASKS.items():
+        text = text.replace(mask, re.escape(character))
+    return made if text == made.pattern else re.compile(text, made.flags)
 
 
-def _parsed_once(parse: Callable[[object], list[ParsedStatement]]) -> Callable[[object], list[ParsedStatement]]:
+_Parse = Callable[[object], list[ParsedStatement]]
+
+
+def _parse(parse: _Parse, document: object) -> list[ParsedStatement]:
+    return [*_parsed(parse, document if isinstance(document, str) else json.dumps(document))]
+
+
+@lru_cache(_DOCUMENTS_KEPT)
+def _parsed(parse: _Parse, text: str) -> tuple[ParsedStatement, ...]:
     """Every request is checked against all policies of its caller, several times: their text is the same each time."""
-
-    @lru_cache(_DOCUMENTS_KEPT)
-    def statements_of(text: str) -> tuple[ParsedStatement, ...]:
-        return tuple(parse(_marked(text)))
-
-    @wraps(parse)
-    def parsed(document: object) -> list[ParsedStatement]:
-        text = document if isinstance(document, str) else json.dumps(document)
-        return [*statements_of(text)]
-
-    return parsed
+    return tuple(parse(_marked(text)))
 
 
-def _marking(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(evaluate)
-    def evaluated(document: object, *rest: Any, **named: Any) -> Any:
-        return evaluate(_marked(document), *rest, **named)
-
-    return evaluated
+def _evaluate(evaluate: Callable[..., Any], document: object, /, *rest: Any, **named: Any) -> Any:
+    return evaluate(_marked(document), *rest, **named)
 
 
 def _marked(document: object) -> object:
@@ -92,33 +82,28 @@ def _marked(document: object) -> object:
     return marked
 
 
-def _resolving_resources(
-    first_match: Callable[[EvalContext, Sequence[ParsedStatement], str], ParsedStatement | None],
-) -> Callable[[EvalContext, Sequence[ParsedStatement], str], ParsedStatement | None]:
-    @wraps(first_match)
-    def matched(context: EvalContext, statements: Sequence[ParsedStatement], effect: str) -> ParsedStatement | None:
-        resolved = []
-        for statement in (one for one in statements if one.effect == effect):
-            try:
-                own, others = _patterns(statement.resources, context), _patterns(statement.not_resources, context)
-            except _UnresolvedError:
-                continue
-            resolved.append(replace(statement, resources=own, not_resources=others))
-        return first_match(context, resolved, effect)
-
-    return matched
-
-
-def _resolving_conditions(met: Callable[[Any, EvalContext], bool]) -> Callable[[Any, EvalContext], bool]:
-    @wraps(met)
-    def resolved(conditions: Mapping[str, Any] | None, context: EvalContext) -> bool:
-        blocks = {operator: keys for operator, keys in (conditions or {}).items() if isinstance(keys, dict)}
+def _first_match(
+    match: Callable[..., ParsedStatement | None],
+    context: EvalContext,
+    statements: Sequence[ParsedStatement],
+    effect: str,
+) -> ParsedStatement | None:
+    resolved = []
+    for statement in (one for one in statements if one.effect == effect):
         try:
-            return met({operator: _values(operator, keys, context) for operator, keys in blocks.items()}, context)
+            own, others = _patterns(statement.resources, context), _patterns(statement.not_resources, context)
         except _UnresolvedError:
-            return False
+            continue
+        resolved.append(replace(statement, resources=own, not_resources=others))
+    return match(context, resolved, effect)
 
-    return resolved
+
+def _conditions_met(met: Callable[..., bool], conditions: Mapping[str, Any] | None, context: EvalContext) -> bool:
+    blocks = {operator: keys for operator, keys in (conditions or {}).items() if isinstance(keys, dict)}
+    try:
+        return met({operator: _values(operator, keys, context) for operator, keys in blocks.items()}, context)
+    except _UnresolvedError:
+        return False
 
 
 def _values(operator: str, keys: Mapping[str, Any], context: EvalContext) -> dict[str, list[str]]:

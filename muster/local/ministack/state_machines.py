@@ -12,15 +12,18 @@ import contextvars
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Any, NotRequired, TypedDict
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ministack.core import responses
 from ministack.services import stepfunctions
 
-from muster.local.ministack.host import Account, Response, json_answer, refusal
+from muster.local.ministack.host import Account, Response, is_json, json_answer, refusal
 
-_Handler = Callable[[Mapping[str, Any]], Response]
+if TYPE_CHECKING:
+    from mypy_boto3_stepfunctions.type_defs import StartExecutionInputTypeDef
+
+_Handler = Callable[..., Response]
 
 _TOKEN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ABORTED, _QUERY, _UNCATCHABLE = "States.Aborted", "States.QueryEvaluationError", "States.Runtime"
@@ -29,12 +32,6 @@ _SECONDS_MAX = 99_999_999  # Step Functions: TimeoutSeconds
 _execution: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("muster_execution", default=None)
 _context: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("muster_context", default=None)
 _waiting: contextvars.ContextVar[str] = contextvars.ContextVar("muster_token", default="")
-
-
-class _StartExecution(TypedDict):
-    stateMachineArn: str
-    name: str
-    input: NotRequired[str]
 
 
 class StateMachines:
@@ -47,31 +44,34 @@ class StateMachines:
 
     def install(self) -> None:
         """Let MiniStack's Step Functions ask here."""
-        stepfunctions._start_execution = _with_replayed_starts(stepfunctions._start_execution)
-        stepfunctions._execute_task = self._executing(stepfunctions._execute_task)
-        stepfunctions._invoke_with_callback = self._noting_token(stepfunctions._invoke_with_callback)
-        stepfunctions._call_lambda = _failing_at_once(stepfunctions._call_lambda)
-        stepfunctions._fail_execution = _once(stepfunctions._fail_execution)
-        stepfunctions._stop_execution = self._waking(stepfunctions._stop_execution)
-        stepfunctions._send_task_success = self._checked(stepfunctions._send_task_success)
-        stepfunctions._send_task_failure = self._checked(stepfunctions._send_task_failure)
+        stepfunctions._start_execution = partial(_start, stepfunctions._start_execution)
+        stepfunctions._execute_task = partial(self._execute, stepfunctions._execute_task)
+        stepfunctions._invoke_with_callback = partial(self._invoke, stepfunctions._invoke_with_callback)
+        stepfunctions._call_lambda = partial(_call, stepfunctions._call_lambda)
+        stepfunctions._fail_execution = partial(_fail, stepfunctions._fail_execution)
+        stepfunctions._stop_execution = partial(self._stop, stepfunctions._stop_execution)
+        stepfunctions._send_task_success = partial(self._answer, stepfunctions._send_task_success)
+        stepfunctions._send_task_failure = partial(self._answer, stepfunctions._send_task_failure)
 
-    def _executing(self, execute: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(execute)
-        def executed(state: dict[str, Any], given: object, execution: dict[str, Any], context: dict[str, Any]) -> Any:
-            if not _alive(execution):
-                raise stepfunctions._ExecutionError(_ABORTED, "the execution was stopped")
-            notes = _execution.set(execution), _context.set(context)
-            try:
-                self._check_partition(state, context)
-                if isinstance(state.get("TimeoutSeconds"), str):
-                    state = {**state, "TimeoutSeconds": _seconds(state, given, context)}
-                return execute(state, given, execution, context)
-            finally:
-                _execution.reset(notes[0])
-                _context.reset(notes[1])
-
-        return executed
+    def _execute(
+        self,
+        execute: Callable[..., Any],
+        state: dict[str, Any],
+        given: object,
+        execution: dict[str, Any],
+        context: dict[str, Any],
+    ) -> Any:
+        if not _alive(execution):
+            raise stepfunctions._ExecutionError(_ABORTED, "the execution was stopped")
+        notes = _execution.set(execution), _context.set(context)
+        try:
+            self._check_partition(state, context)
+            if isinstance(state.get("TimeoutSeconds"), str):
+                state = {**state, "TimeoutSeconds": _seconds(state, given, context)}
+            return execute(state, given, execution, context)
+        finally:
+            _execution.reset(notes[0])
+            _context.reset(notes[1])
 
     def _check_partition(self, state: Mapping[str, Any], context: Mapping[str, Any]) -> None:
         """Another partition in a state ends its execution; nothing catches it (aws/aws-cdk#4597)."""
@@ -84,57 +84,46 @@ class StateMachines:
             )
             raise stepfunctions._ExecutionError(_UNCATCHABLE, cause)
 
-    def _noting_token(self, invoke: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(invoke)
-        def invoked(resource: object, given: object, token: str, state: object) -> Any:
-            execution = _execution.get()
-            if execution is not None:
-                self._executions[token] = execution
-            note = _waiting.set(token)
-            try:
-                return invoke(resource, given, token, state)
-            finally:
-                _waiting.reset(note)
-                self._executions.pop(token, None)
-                self._closed.add(token)
-                if (context := _context.get()) is not None:
-                    # For the next try, whose parameters are made anew.
-                    context["Task"] = {"Token": responses.new_uuid()}
+    def _invoke(self, invoke: Callable[..., Any], resource: object, given: object, token: str, state: object) -> Any:
+        execution = _execution.get()
+        if execution is not None:
+            self._executions[token] = execution
+        note = _waiting.set(token)
+        try:
+            return invoke(resource, given, token, state)
+        finally:
+            _waiting.reset(note)
+            self._executions.pop(token, None)
+            self._closed.add(token)
+            if (context := _context.get()) is not None:
+                # For the next try, whose parameters are made anew.
+                context["Task"] = {"Token": responses.new_uuid()}
 
-        return invoked
-
-    def _waking(self, stop: _Handler) -> _Handler:
+    def _stop(self, stop: _Handler, request: Mapping[str, Any]) -> Response:
         """End the tasks of an execution that was stopped, and those of its children."""
-
-        @wraps(stop)
-        def stopped(request: Mapping[str, Any]) -> Response:
-            answer = stop(request)
-            for token, execution in list(self._executions.items()):
-                task = stepfunctions._task_tokens.get(token)
-                if task is not None and not _alive(execution):
-                    task["error"] = {"Error": _ABORTED, "Cause": ""}
-                    task["event"].set()
-            return answer
-
-        return stopped
-
-    def _checked(self, answer: _Handler) -> _Handler:
-        @wraps(answer)
-        def answered(request: Mapping[str, Any]) -> Response:
-            token = str(request.get("taskToken"))
-            if not _TOKEN.fullmatch(token):
-                return refusal("InvalidToken", f"Invalid Token: '{token}'")
-            execution = self._executions.get(token)
-            if token in self._closed or (execution is not None and not _alive(execution)):
-                return refusal("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
+        answer = stop(request)
+        for token, execution in list(self._executions.items()):
             task = stepfunctions._task_tokens.get(token)
-            if task is not None and task["event"].is_set():
-                return refusal("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
-            if "output" in request and not _is_json(request["output"]):
-                return refusal("InvalidOutput", "Invalid Output: the output is not valid JSON")
-            return answer(request)
+            if task is not None and not _alive(execution):
+                _end(task, _ABORTED, "")
+        return answer
 
-        return answered
+    def _answer(self, answer: _Handler, request: Mapping[str, Any]) -> Response:
+        token = str(request.get("taskToken"))
+        if not _TOKEN.fullmatch(token):
+            return refusal("InvalidToken", f"Invalid Token: '{token}'")
+        execution, task = self._executions.get(token), stepfunctions._task_tokens.get(token)
+        is_over = token in self._closed or (execution is not None and not _alive(execution))
+        if is_over or (task is not None and task["event"].is_set()):
+            return refusal("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
+        if "output" in request and not is_json(str(request["output"])):
+            return refusal("InvalidOutput", "Invalid Output: the output is not valid JSON")
+        return answer(request)
+
+
+def _end(task: dict[str, Any], error: str, cause: str) -> None:
+    task["error"] = {"Error": error, "Cause": cause}
+    task["event"].set()
 
 
 def _alive(execution: Mapping[str, Any]) -> bool:
@@ -144,30 +133,20 @@ def _alive(execution: Mapping[str, Any]) -> bool:
     return execution["status"] == "RUNNING" and (parent is None or _alive(parent))
 
 
-def _failing_at_once(call: Callable[[object, object], Any]) -> Callable[[object, object], Any]:
+def _call(call: Callable[..., Any], function: object, event: object) -> Any:
     """Fail the task whose function has failed: MiniStack drops the error and waits for the token."""
-
-    @wraps(call)
-    def called(function: object, event: object) -> Any:
-        try:
-            return call(function, event)
-        except stepfunctions._ExecutionError as error:
-            task = stepfunctions._task_tokens.get(_waiting.get())
-            if task is not None and not task["event"].is_set():
-                task["error"] = {"Error": error.error, "Cause": error.cause}
-                task["event"].set()
-            raise
-
-    return called
+    try:
+        return call(function, event)
+    except stepfunctions._ExecutionError as error:
+        task = stepfunctions._task_tokens.get(_waiting.get())
+        if task is not None and not task["event"].is_set():
+            _end(task, error.error, error.cause)
+        raise
 
 
-def _once(fail: Callable[[dict[str, Any], str, str], None]) -> Callable[[dict[str, Any], str, str], None]:
-    @wraps(fail)
-    def failed(execution: dict[str, Any], error: str, cause: str) -> None:
-        if execution["status"] == "RUNNING":
-            fail(execution, error, cause)
-
-    return failed
+def _fail(fail: Callable[..., None], execution: dict[str, Any], error: str, cause: str) -> None:
+    if execution["status"] == "RUNNING":
+        fail(execution, error, cause)
 
 
 def _seconds(state: Mapping[str, Any], given: object, context: object) -> int:
@@ -179,30 +158,16 @@ def _seconds(state: Mapping[str, Any], given: object, context: object) -> int:
     return seconds
 
 
-def _with_replayed_starts(
-    start_execution: Callable[[_StartExecution], Response],
-) -> Callable[[_StartExecution], Response]:
+def _start(start: _Handler, request: StartExecutionInputTypeDef) -> Response:
     """Answer StartExecution of a running execution's name and input with that execution.
 
     MiniStack refuses every name that was used before; on AWS the call is idempotent while the execution runs.
     """
-
-    def start(request: _StartExecution) -> Response:
-        status, headers, body = start_execution(request)
-        if status != 400 or json.loads(body).get("__type") != "ExecutionAlreadyExists":
-            return status, headers, body
-        machine = str(request["stateMachineArn"]).replace(":stateMachine:", ":execution:")
-        running = stepfunctions._executions.get(f"{machine}:{request['name']}")
-        if not running or running["status"] != "RUNNING" or running["input"] != request.get("input", "{}"):
-            return status, headers, body
-        return json_answer({"executionArn": running["executionArn"], "startDate": running["startDate"]})
-
-    return start
-
-
-def _is_json(text: object) -> bool:
-    try:
-        json.loads(str(text))
-    except ValueError:
-        return False
-    return True
+    status, headers, body = start(request)
+    if status != 400 or json.loads(body).get("__type") != "ExecutionAlreadyExists":
+        return status, headers, body
+    machine = request["stateMachineArn"].replace(":stateMachine:", ":execution:")
+    running = stepfunctions._executions.get(f"{machine}:{request['name']}")
+    if not running or running["status"] != "RUNNING" or running["input"] != request.get("input", "{}"):
+        return status, headers, body
+    return json_answer({"executionArn": running["executionArn"], "startDate": running["startDate"]})
