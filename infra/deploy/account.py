@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from botocore.exceptions import ClientError as AwsError
 
 from muster.client.aws.connection import CONFIG, caller_place
 from muster.client.aws.deployed_stack import outputs_of
-from muster.client.aws.error_translation import error_code, translated
+from muster.client.aws.error_translation import translated
 from muster.client.aws.s3_route import Routes, read_routes
 from muster.client.aws.training_jobs import active_jobs, job_tags
 from muster.client.client_errors import ClientError, DeniedError, UnreachableError
@@ -78,19 +77,16 @@ class Account:
             DeployError: CloudFormation is changing it now.
         """
         client = self.client("cloudformation")
+        found: Any = None
+        # DescribeStacks answers a stack that does not exist with this general code.
+        with translated("ValidationError"):
+            [found] = client.describe_stacks(StackName=name)["Stacks"]
+        if found is None or found["StackStatus"] in _GONE:
+            return None
+        if found["StackStatus"].endswith("_IN_PROGRESS"):
+            message = f"The stack {name} is being changed ({found['StackStatus']}): wait until that has ended."
+            raise DeployError(message)
         with translated():
-            try:
-                [found] = client.describe_stacks(StackName=name)["Stacks"]
-            except AwsError as error:
-                # DescribeStacks answers a stack that does not exist with this general code.
-                if error_code(error) != "ValidationError":
-                    raise
-                return None
-            if found["StackStatus"] in _GONE:
-                return None
-            if found["StackStatus"].endswith("_IN_PROGRESS"):
-                message = f"The stack {name} is being changed ({found['StackStatus']}): wait until that has ended."
-                raise DeployError(message)
             body = client.get_template(StackName=name, TemplateStage="Original")["TemplateBody"]
         # botocore parses a body of JSON; the CDK CLI writes a small template as YAML.
         template = body if isinstance(body, dict) else _yaml(body)
@@ -132,13 +128,9 @@ class Account:
         """What `name` has of what the stack needs; None if this account has no such bucket in this region."""
         client = self.client("s3")
         owner = {"Bucket": name, "ExpectedBucketOwner": place.account}
-        with translated():
-            try:
-                region = client.get_bucket_location(**owner).get("LocationConstraint") or "us-east-1"
-            except AwsError as error:
-                if error_code(error) in {"NoSuchBucket", "AccessDenied", "404", "403"}:
-                    return None
-                raise
+        region = None
+        with translated("NoSuchBucket", "AccessDenied", "404", "403"):
+            region = client.get_bucket_location(**owner).get("LocationConstraint") or "us-east-1"
         if region != place.region:
             return None
         policy = self._part(lambda: client.get_bucket_policy(**owner)["Policy"])
@@ -157,15 +149,11 @@ class Account:
 
     def role_trust(self, arn: str) -> Mapping[str, Any] | None:
         """The trust policy of a role of this account; None if there is no such role."""
-        with translated():
-            try:
-                found = self.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"]
-            except AwsError as error:
-                if error_code(error) == "NoSuchEntity":
-                    return None
-                raise
-        policy = found["AssumeRolePolicyDocument"]  # botocore has parsed it
-        return policy if isinstance(policy, dict) else _json(policy)
+        with translated("NoSuchEntity"):
+            found = self.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"]
+            policy = found["AssumeRolePolicyDocument"]  # botocore has parsed it
+            return policy if isinstance(policy, dict) else _json(policy)
+        return None
 
     def answers(self, service: str, call: Callable[[Any], object]) -> bool:
         """Whether a service answers here. Whether this caller may use it is another question."""
@@ -191,26 +179,18 @@ class Account:
     def seen(read: Callable[[], Any]) -> tuple[Any, bool]:
         """What `read` returns, None where there is no such thing; and whether the caller may ask."""
         try:
-            with translated():
-                try:
-                    return read(), True
-                except AwsError as error:
-                    if error_code(error) in {"ResourceNotFound", "ResourceNotFoundException"}:
-                        return None, True
-                    raise
+            with translated("ResourceNotFound", "ResourceNotFoundException"):
+                return read(), True
         except DeniedError:
             return None, False  # a caller that may not has docs/deploying.md
+        return None, True
 
     @staticmethod
     def _part(read: Any) -> Any:
         """What `read` returns; None where S3 answers that the bucket has no such configuration."""
-        with translated():
-            try:
-                return read()
-            except AwsError as error:
-                if error_code(error) in {"NoSuchBucketPolicy", "NoSuchLifecycleConfiguration"}:
-                    return None
-                raise
+        with translated("NoSuchBucketPolicy", "NoSuchLifecycleConfiguration"):
+            return read()
+        return None
 
 
 def _yaml(text: str) -> dict[str, Any]:

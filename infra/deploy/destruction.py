@@ -7,9 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
-from botocore.exceptions import ClientError as AwsError
-
-from muster.client.aws.error_translation import error_code, translated
+from muster.client.aws.error_translation import translated
 from muster.contract.aws.partitions import Locality
 from muster.contract.run.orphans import is_own
 from muster.infra.deploy.account import Account, DeployedStack
@@ -66,12 +64,8 @@ class Destruction:
 
     def stop_job(self, name: str) -> None:
         """Stop a training job. Nothing happens where it has ended meanwhile or is stopping already."""
-        with translated():
-            try:
-                self.account.client("sagemaker").stop_training_job(TrainingJobName=name)
-            except AwsError as error:
-                if error_code(error) not in {"ValidationException", "ResourceNotFound"}:
-                    raise
+        with translated("ValidationException", "ResourceNotFound"):
+            self.account.client("sagemaker").stop_training_job(TrainingJobName=name)
 
     def disable_rules(self) -> None:
         """Disable the stack's rules, so that neither a schedule nor an event starts a run any more."""
@@ -100,12 +94,9 @@ class Destruction:
         with translated():
             pages = client.get_paginator("list_schedules").paginate(GroupName="default", NamePrefix=prefix)
             names = [item["Name"] for page in pages for item in page["Schedules"] if item["Target"]["Arn"] == target]
-            for name in names:
-                try:
-                    client.delete_schedule(GroupName="default", Name=name)
-                except AwsError as error:
-                    if error_code(error) != "ResourceNotFoundException":
-                        raise
+        for name in names:
+            with translated("ResourceNotFoundException"):
+                client.delete_schedule(GroupName="default", Name=name)
 
     @cached_property
     def _physical(self) -> dict[str, str]:
@@ -157,13 +148,9 @@ class Destruction:
 
     def _status(self, identity: str) -> str:
         """The stack's status; a stack that cannot be found any more is deleted."""
-        with translated():
-            try:
-                found = self.account.client("cloudformation").describe_stacks(StackName=identity)["Stacks"]
-            except AwsError as error:
-                if error_code(error) != "ValidationError":
-                    raise
-                return "DELETE_COMPLETE"
+        found = []
+        with translated("ValidationError"):
+            found = self.account.client("cloudformation").describe_stacks(StackName=identity)["Stacks"]
         return str(found[0]["StackStatus"]) if found else "DELETE_COMPLETE"
 
     def _reasons(self, identity: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import html
-import json
 import re
 
 from muster.report.figures import Fact
@@ -42,9 +41,8 @@ def render(page: Page, *, live: bool = False) -> bytes:
 
 
 def page_json(page: Page) -> str:
-    """The page's data, without empty fields."""
-    document = page.model_dump(mode="json", exclude_none=False, exclude_defaults=True)
-    return json.dumps(_finite(document), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    """The page's data, without empty fields. NaN and infinity, which JSON does not have, are null."""
+    return page.model_dump_json(exclude_defaults=True)
 
 
 def _prose(text: str) -> str:
@@ -55,14 +53,3 @@ def _prose(text: str) -> str:
 def _fact(fact: Fact) -> str:
     note = f"<small>{html.escape(fact.note)}</small>" if fact.note else ""
     return f"<div><dt>{html.escape(fact.label)}</dt><dd>{html.escape(fact.value)}{note}</dd></div>"
-
-
-def _finite(value: object) -> object:
-    """Replaces NaN and infinity, which JSON does not have."""
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

@@ -74,13 +74,9 @@ class BucketObjects:
     def read(self, key: str) -> bytes | None:
         """The object at `key`, or None when there is none."""
         bucket = self._connection.stack.bucket
-        with translated():
-            try:
-                return self._connection.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-            except AwsError as error:
-                if error_code(error) != "NoSuchKey":
-                    raise
-                return None
+        with translated("NoSuchKey"):
+            return self._connection.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        return None
 
     def read_bounded(self, key: str, most: int) -> bytes | None:
         """An object that a replica wrote, or None when there is none. At most `most` bytes are transferred.
@@ -89,16 +85,15 @@ class BucketObjects:
             OversizedDocumentError: it is larger.
         """
         bucket = self._connection.stack.bucket
-        with translated():
+        with translated("NoSuchKey"):
             try:
                 answer = self._connection.s3.get_object(Bucket=bucket, Key=key, Range=first_bytes(most))
             except AwsError as error:
                 if error_code(error) == "InvalidRange":  # an empty object has no first byte
                     return b""
-                if error_code(error) != "NoSuchKey":
-                    raise
-                return None
+                raise
             return whole_body(answer, s3_uri(bucket, key), most)
+        return None
 
     def read_range(self, key: str, start: int, stop: int, piece_bytes: int) -> Iterator[bytes]:
         """The bytes from `start` up to `stop` of an object, while they arrive; a broken transfer is continued.
@@ -109,15 +104,11 @@ class BucketObjects:
         position, breaks = start, 0
         while position < stop:
             before = position
-            with translated():
+            with translated("NoSuchKey", "InvalidRange"):
                 try:
                     for piece in self._open(key, position, stop).iter_chunks(piece_bytes):
                         yield piece
                         position += len(piece)
-                except AwsError as error:
-                    if error_code(error) not in {"NoSuchKey", "InvalidRange"}:
-                        raise
-                    raise MissingDocumentError(s3_uri(self._connection.stack.bucket, key)) from None
                 except (HTTPClientError, IncompleteReadError):
                     breaks = 0 if position > before else breaks + 1
                     if breaks == _BREAKS_MAX:
@@ -147,21 +138,13 @@ class BucketObjects:
         if stored is None or datetime.now(UTC) - stored.at > timedelta(days=REFRESH_DAYS):
             # The bucket's policy refuses an unconditional overwrite.
             condition: _Condition = {"IfNoneMatch": "*"} if stored is None else {"IfMatch": stored.etag}
-            with translated():
-                try:
-                    self._connection.s3.put_object(Bucket=bucket, Key=key, Body=body(), **condition)
-                except AwsError as error:
-                    # Another client has just stored the same content.
-                    if error_code(error) not in {"PreconditionFailed", "ConditionalRequestConflict"}:
-                        raise
+            # With these answers another client has just stored the same content.
+            with translated("PreconditionFailed", "ConditionalRequestConflict"):
+                self._connection.s3.put_object(Bucket=bucket, Key=key, Body=body(), **condition)
 
     def _stored(self, key: str) -> _Stored | None:
         bucket = self._connection.stack.bucket
-        with translated():
-            try:
-                found = self._connection.s3.head_object(Bucket=bucket, Key=key)
-            except AwsError as error:
-                if error_code(error) != "404":
-                    raise
-                return None
-        return _Stored(found["ETag"], found["LastModified"])
+        with translated("404"):
+            found = self._connection.s3.head_object(Bucket=bucket, Key=key)
+            return _Stored(found["ETag"], found["LastModified"])
+        return None

@@ -130,13 +130,10 @@ class Connection:
 
     def _only_stack(self) -> Stack | None:
         """The only stack of Muster in the account and region; None if there is none or the caller may list none."""
-        try:
+        outputs: dict[str, dict[str, str]] = {}
+        with translated(_DENIED):
             pages = self.cloudformation.get_paginator("describe_stacks").paginate()
             outputs = {stack["StackName"]: outputs_of(stack) for page in pages for stack in page["Stacks"]}
-        except AwsError as error:
-            if error_code(error) != _DENIED:
-                raise
-            return None
         found = {name: values for name, values in sorted(outputs.items()) if Stack.is_described_by(values)}
         if len(found) > 1:
             raise SeveralStacksError(list(found), self.cloudformation.meta.region_name)

@@ -35,12 +35,13 @@ _SERVER_ERROR = 500  # HTTP: from here on the fault is not the request's
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Raise botocore's errors as a `muster.client.client_errors.ClientError`."""
+def translated(*tolerated: str) -> Iterator[None]:
+    """Raise botocore's errors as a `ClientError` of the client; one with a `tolerated` code ends the block."""
     try:
         yield
     except aws.ClientError as error:
-        raise _refusal(error) from error
+        if error_code(error) not in tolerated:
+            raise _refusal(error) from error
     except (
         aws.NoCredentialsError,
         aws.PartialCredentialsError,

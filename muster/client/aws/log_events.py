@@ -7,11 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError as AwsError
-
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.connection import CONFIG
-from muster.client.aws.error_translation import error_code, translated
+from muster.client.aws.error_translation import translated
 from muster.client.logs.log_lines import LogEvent, LogSource
 
 if TYPE_CHECKING:
@@ -63,17 +61,13 @@ class LogEvents:
             "endTime": until_ms,
         }
         request = {name: value for name, value in asked.items() if value is not None}
-        with translated():
-            try:
-                self._limiter.wait()
-                for page in self._client(source.region).get_paginator("filter_log_events").paginate(**request):
-                    yield [
-                        LogEvent(item["eventId"], item["timestamp"], item["logStreamName"], item["message"])
-                        for item in page["events"]
-                    ]
-                    if "nextToken" in page:
-                        self._limiter.wait()
-            except AwsError as error:
-                # SageMaker creates the log group with the first job of an account, a log agent with the first line.
-                if error_code(error) != "ResourceNotFoundException":
-                    raise
+        # SageMaker creates the log group with the first job of an account, a log agent with the first line.
+        with translated("ResourceNotFoundException"):
+            self._limiter.wait()
+            for page in self._client(source.region).get_paginator("filter_log_events").paginate(**request):
+                yield [
+                    LogEvent(item["eventId"], item["timestamp"], item["logStreamName"], item["message"])
+                    for item in page["events"]
+                ]
+                if "nextToken" in page:
+                    self._limiter.wait()

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError as AwsError
-
 from muster.client.aws.connection import Connection
-from muster.client.aws.error_translation import error_code, translated
+from muster.client.aws.error_translation import translated
 from muster.contract.run.orphans import ActiveJob, listing
 
 if TYPE_CHECKING:
@@ -30,14 +28,10 @@ class TrainingJobs:
 
     def stop(self, name: str) -> bool:
         """StopTrainingJob. False where there is no such job, or it has ended: SageMaker refuses both as invalid."""
-        with translated():
-            try:
-                self._connection.sagemaker.stop_training_job(TrainingJobName=name)
-            except AwsError as error:
-                if error_code(error) not in {"ResourceNotFound", "ValidationException"}:
-                    raise
-                return False
-        return True
+        with translated("ResourceNotFound", "ValidationException"):
+            self._connection.sagemaker.stop_training_job(TrainingJobName=name)
+            return True
+        return False
 
     def warm_pools(self, prefix: str) -> dict[str, int | None]:
         """The jobs whose names contain `prefix` that keep a warm pool now, each with the seconds billed for it."""

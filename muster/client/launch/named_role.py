@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from botocore.exceptions import ClientError as AwsError
-
 from muster.client.aws.cloud import Cloud
-from muster.client.aws.error_translation import error_code, translated
+from muster.client.aws.error_translation import translated
 from muster.client.client_errors import DeniedError
 from muster.contract.errors import Problem, SpecError
 from muster.contract.spec.spec import Spec
@@ -32,16 +30,11 @@ def with_role_arn(cloud: Cloud, spec: Spec) -> Spec:
 
 
 def _look_up(cloud: Cloud, name: str) -> str:
-    remedy = "correct the name, or write the role's ARN"
     try:
-        with translated():
-            try:
-                return cloud.connection.iam.get_role(RoleName=name)["Role"]["Arn"]
-            except AwsError as error:
-                if error_code(error) != "NoSuchEntity":
-                    raise
-                allowed = f"a role of the account {cloud.stack.account}"
-                raise SpecError([Problem("role_arn", repr(name), remedy, allowed)]) from None
+        with translated("NoSuchEntity"):
+            return cloud.connection.iam.get_role(RoleName=name)["Role"]["Arn"]
     except DeniedError:
         allowed = "a name whose ARN you may look up (iam:GetRole)"
         raise SpecError([Problem("role_arn", repr(name), "write the role's ARN", allowed)]) from None
+    remedy, allowed = "correct the name, or write the role's ARN", f"a role of the account {cloud.stack.account}"
+    raise SpecError([Problem("role_arn", repr(name), remedy, allowed)])

@@ -6,9 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError as AwsError
-
-from muster.client.aws.error_translation import error_code, translated
+from muster.client.aws.error_translation import translated
 from muster.client.client_errors import NoClusterLogsError
 from muster.client.logs.log_lines import LogEvent, LogSource
 from muster.contract import timestamps
@@ -30,15 +28,11 @@ _DELIVERED_WITHIN = timedelta(minutes=2)
 
 def log_group(cloud: Cloud, cluster: str) -> str | None:
     """The log group of the HyperPod cluster of this name; None where there is no such cluster."""
-    with translated():
-        try:
-            found = cloud.connection.sagemaker.describe_cluster(ClusterName=cluster)
-        except AwsError as error:
-            if error_code(error) not in {"ResourceNotFound", "ValidationException"}:
-                raise
-            return None
-    # arn:aws:sagemaker:REGION:ACCOUNT:cluster/ID, with an id that is not the name.
-    return f"{CLUSTER_LOG_GROUPS}{cluster}/{found['ClusterArn'].rpartition('/')[2]}"
+    with translated("ResourceNotFound", "ValidationException"):
+        found = cloud.connection.sagemaker.describe_cluster(ClusterName=cluster)
+        # arn:aws:sagemaker:REGION:ACCOUNT:cluster/ID, with an id that is not the name.
+        return f"{CLUSTER_LOG_GROUPS}{cluster}/{found['ClusterArn'].rpartition('/')[2]}"
+    return None
 
 
 def read_pod_line(event: LogEvent) -> LogEvent:
