@@ -86,11 +86,15 @@ class PlacedFault:
         self._faults.remove(self.id)
 
 
-class Faults:
-    """The faults of a running service."""
+class _Part:
+    """A part of the service's interface."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
+
+
+class Faults(_Part):
+    """The faults of a running service."""
 
     def add(self, fault: Fault) -> PlacedFault:
         """Add a fault."""
@@ -114,11 +118,8 @@ class Faults:
         self._admin.ask("DELETE", "faults")
 
 
-class Clock:
+class Clock(_Part):
     """The clock by which a running service's lifecycle rules act."""
-
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
 
     def advance(self, time: timedelta) -> list[str]:
         """Let so much time pass for lifecycle rules; what they deleted, as `bucket/key`.
@@ -129,11 +130,8 @@ class Clock:
         return list(json.loads(self._admin.ask("POST", "clock", json.dumps(time.total_seconds()).encode()))["gone"])
 
 
-class Rates:
+class Rates(_Part):
     """How often the account of a running service may make each call."""
-
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
 
     def report(self) -> list[CallRate]:
         """The rates that hold, and how each is known."""
@@ -148,11 +146,8 @@ class Rates:
         self._admin.ask("DELETE", "rates")
 
 
-class Calls:
+class Calls(_Part):
     """The calls that a running service has counted."""
-
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
 
     def report(self) -> list[CallCount]:
         """Calls at the endpoint since the last reset, by service, operation and caller."""

@@ -17,6 +17,7 @@ from muster.client.forecasts import NoOptions, forecasts
 
 if TYPE_CHECKING:
     from muster.client.launch.dry_run import DryRun
+    from muster.client.sdk import Run
 
 _FORECASTS = forecasts()
 
@@ -107,17 +108,21 @@ def launch(
         for note in getattr(interrupt, "__notes__", ()):
             typer.echo(note, err=True)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
+    verb = "It runs already, and nothing was started:" if run.joined else "Started"
+    _follow(run, f"{verb} {run.name}", watch=watch, as_json=json)
+
+
+def _follow(run: Run, how: str, parent: str | None = None, *, watch: bool, as_json: bool) -> None:
+    """Watch a run, or say how it was started."""
     if watch:
         from muster.client.cli.run_watch import watch_run  # noqa: PLC0415
 
-        watch_run(run, as_json=json)
-    elif json:
-        from muster.client.cli.json_answers import Started  # noqa: PLC0415
+        watch_run(run, as_json=as_json)
+        return
+    from muster.client.cli.json_answers import Started  # noqa: PLC0415
 
-        print_answer(Started(run=run.name))
-    else:
-        verb = "It runs already, and nothing was started:" if run.joined else "Started"
-        typer.echo(f"{verb} {run.name}: watch it with `muster status {run.name} --watch`.")
+    line = f"{how}: watch it with `muster status {run.name} --watch`."
+    print_either(Started(run=run.name, parent=parent), [line], as_json=as_json)
 
 
 @grouped
@@ -136,17 +141,7 @@ def continue_run(
         raise typer.Exit(ExitCode.INTERRUPTED)
     with busy("Starting the run"):
         continuation = named.start_continuation()
-    if watch:
-        from muster.client.cli.run_watch import watch_run  # noqa: PLC0415
-
-        watch_run(continuation, as_json=json)
-    elif json:
-        from muster.client.cli.json_answers import Started  # noqa: PLC0415
-
-        print_answer(Started(run=continuation.name, parent=run))
-    else:
-        name = continuation.name
-        typer.echo(f"{run} is continued by {name}: watch it with `muster status {name} --watch`.")
+    _follow(continuation, f"{run} is continued by {continuation.name}", run, watch=watch, as_json=json)
 
 
 @grouped

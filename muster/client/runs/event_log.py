@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from pydantic import Field
 
@@ -102,59 +103,47 @@ def event_log(traces: Traces) -> list[EventLogEntry]:
     entries = [
         *_of_execution(traces.execution),
         *(entry for rank, attempts in traces.attempts.items() for entry in _of_replica(rank, attempts, traces)),
-        *(_of_round(*committed) for committed in traces.rounds),
+        *(_entry(EventKind.ROUND_COMMITTED, at, f"round {one} was committed", round=one) for one, at in traces.rounds),
         *(_of_change(change) for change in (traces.seats.changes if traces.seats is not None else ())),
-        *(_of_finding(*found) for found in traces.findings),
+        *(
+            _entry(EventKind.RULE_MET, at, found.words, rank=found.rank, attempt=found.attempt, round=found.round)
+            for found, at in traces.findings
+        ),
         *_of_end(traces),
     ]
     order = list(EventKind)
     return sorted(entries, key=lambda item: (timestamps.parse(item.at), order.index(item.kind), item.rank or 0))
 
 
+def _entry(kind: EventKind, at: datetime | Timestamp, text: str, **about: Any) -> EventLogEntry:
+    """An event; `about` are the other fields of its entry."""
+    return EventLogEntry(kind=kind, at=timestamps.text(at) if isinstance(at, datetime) else at, text=text, **about)
+
+
 def _of_execution(execution: Execution) -> Iterator[EventLogEntry]:
     count = execution.replicas if execution.seats is None else execution.seats.start
     replicas = f"{count} replicas" if count != 1 else "1 replica"
     resumed = f", continuing {execution.parent}" if execution.parent else ""
-    started = f"the run started with {replicas}{resumed}"
-    yield EventLogEntry(at=timestamps.text(execution.started_at), kind=EventKind.RUN_STARTED, text=started)
+    yield _entry(EventKind.RUN_STARTED, execution.started_at, f"the run started with {replicas}{resumed}")
     if execution.ended_at is not None:
         cause = ": ".join(part for part in (execution.error, execution.cause) if part)
         words = f"the execution {_ENDED.get(execution.status, 'ended')}{f': {cause}' if cause else ''}"
-        yield EventLogEntry(at=timestamps.text(execution.ended_at), kind=EventKind.RUN_ENDED, text=words)
-
-
-def _of_round(number: int, at: datetime) -> EventLogEntry:
-    text = f"round {number} was committed"
-    return EventLogEntry(at=timestamps.text(at), kind=EventKind.ROUND_COMMITTED, round=number, text=text)
+        yield _entry(EventKind.RUN_ENDED, execution.ended_at, words)
 
 
 def _of_change(change: SeatChange) -> EventLogEntry:
     whose = "by its schedule" if change.by.startswith(SCHEDULED) else f"by event {change.by}"
-    text = f"{change_text(change)} ({whose})"
-    return EventLogEntry(at=change.at, kind=EventKind.RUN_SCALED, text=text)
-
-
-def _of_finding(finding: Finding, at: datetime) -> EventLogEntry:
-    return EventLogEntry(
-        at=timestamps.text(at),
-        kind=EventKind.RULE_MET,
-        text=finding.words,
-        rank=finding.rank,
-        attempt=finding.attempt,
-        round=finding.round,
-    )
+    return _entry(EventKind.RUN_SCALED, change.at, f"{change_text(change)} ({whose})")
 
 
 def _of_end(traces: Traces) -> Iterator[EventLogEntry]:
     result = traces.result
     if result is not None:
         words = f"{result.verdict}: {result.reason}" if result.reason else str(result.verdict)
-        settled_at = timestamps.text(timestamps.parse(result.settled_at))
-        yield EventLogEntry(at=settled_at, kind=EventKind.RUN_SETTLED, text=f"the run {words}")
+        yield _entry(EventKind.RUN_SETTLED, timestamps.parse(result.settled_at), f"the run {words}")
     if traces.continued_by is not None:
         continued_by, since = traces.continued_by
-        text = f"the run is continued by {continued_by}"
-        yield EventLogEntry(at=timestamps.text(since), kind=EventKind.RUN_CONTINUED, text=text)
+        yield _entry(EventKind.RUN_CONTINUED, since, f"the run is continued by {continued_by}")
 
 
 def _of_replica(rank: int, attempts: Sequence[Attempt], traces: Traces) -> Iterator[EventLogEntry]:
@@ -164,40 +153,24 @@ def _of_replica(rank: int, attempts: Sequence[Attempt], traces: Traces) -> Itera
         if attempt.was_created:
             yield from _of_job(rank, attempt)
         elif attempt.ended_at is not None and attempt.failure_class and (attempt != attempts[-1] or is_rerun):
-            yield EventLogEntry(
-                at=attempt.ended_at,
-                kind=EventKind.REPLICA_WAITS,
-                text=f"replica {rank} attempt {attempt.attempt + 1} waits for {attempt.failure_class}",
-                rank=rank,
-                attempt=attempt.attempt + 1,
-                failure_class=attempt.failure_class,
-            )
+            following, failure = attempt.attempt + 1, attempt.failure_class
+            text = f"replica {rank} attempt {following} waits for {failure}"
+            about = {"rank": rank, "attempt": following, "failure_class": failure}
+            yield _entry(EventKind.REPLICA_WAITS, attempt.ended_at, text, **about)
         if traces.seats is not None and attempt.ended_at is not None:
             known = decision if attempt is attempts[-1] else None
             if known.parked if known is not None else attempt.failure_class is FailureClass.STOPPED_BY_MUSTER:
                 why = f": {known.reason.rstrip('.')}" if known is not None and known.reason else ""
-                yield EventLogEntry(
-                    at=attempt.ended_at,
-                    kind=EventKind.REPLICA_PARKED,
-                    text=f"replica {rank} is parked{why}",
-                    rank=rank,
-                    attempt=attempt.attempt,
-                )
+                text = f"replica {rank} is parked{why}"
+                yield _entry(EventKind.REPLICA_PARKED, attempt.ended_at, text, rank=rank, attempt=attempt.attempt)
 
 
 def _of_job(rank: int, attempt: Attempt) -> Iterator[EventLogEntry]:
     number = attempt.attempt
 
     def entry(kind: EventKind, at: Timestamp, words: str, failure: FailureClass | None = None) -> EventLogEntry:
-        return EventLogEntry(
-            at=at,
-            kind=kind,
-            text=f"replica {rank} attempt {number} {words}",
-            rank=rank,
-            attempt=number,
-            job=attempt.job,
-            failure_class=failure,
-        )
+        text = f"replica {rank} attempt {number} {words}"
+        return _entry(kind, at, text, rank=rank, attempt=number, job=attempt.job, failure_class=failure)
 
     # Before a status is reported the job may not exist.
     if attempt.launched_at is not None and attempt.has_proven_job:

@@ -23,7 +23,7 @@ class Child:
     """The container of a job: its first process, and what that has started."""
 
     def __init__(self, identifier: str, pool: ProcessPool) -> None:
-        self._identifier = identifier
+        self.id = identifier
         self._pool = pool
         self._ended = threading.Event()
         self.pid: int | None = None
@@ -51,7 +51,7 @@ class Child:
 
     def signal(self, number: signal.Signals) -> None:
         """SIGTERM for the first process, or SIGKILL for all of them, if they are still there."""
-        self._pool.send({"op": "signal", "id": self._identifier, "signal": int(number)})
+        self._pool.send({"op": "signal", "id": self.id, "signal": int(number)})
 
     def answered(self, answer: Mapping[str, object]) -> None:
         """Update this process from an answer of the keeper."""
@@ -91,20 +91,14 @@ class ProcessPool:
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) -> Child:
         """Start `argv` with exactly `env`; its output is appended to `log`."""
-        identifier = str(next(self._identifiers))
-        child = Child(identifier, self)
+        child = self._new_child()
+        self.send({"op": "spawn", "id": child.id, "argv": [*argv], "env": {**env}, "cwd": str(cwd), "log": str(log)})
+        return child
+
+    def _new_child(self) -> Child:
+        child = Child(str(next(self._identifiers)), self)
         with self._lock:
-            self._children[identifier] = child
-        self.send(
-            {
-                "op": "spawn",
-                "id": identifier,
-                "argv": list(argv),
-                "env": dict(env),
-                "cwd": str(cwd),
-                "log": str(log),
-            }
-        )
+            self._children[child.id] = child
         return child
 
     def send(self, command: Command) -> None:
@@ -128,11 +122,8 @@ class ProcessPool:
 
     def end_all(self) -> None:
         """Kill every child; none runs when this returns."""
-        identifier = str(next(self._identifiers))
-        last = Child(identifier, self)
-        with self._lock:
-            self._children[identifier] = last
-        self.send({"op": "end", "id": identifier})
+        last = self._new_child()
+        self.send({"op": "end", "id": last.id})
         last.wait(timeout=_END_SECONDS)
 
     def _listen(self, to: subprocess.Popen[bytes]) -> None:

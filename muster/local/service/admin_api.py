@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -70,16 +70,16 @@ class AdminApi:
         self._books = books
         routes = [
             Route("/status", self._status),
-            Route("/faults", self._list_faults),
+            Route("/faults", _telling(books.faults.report)),
             Route("/faults", self._add_fault, methods=["POST"]),
-            Route("/faults", self._clear_faults, methods=["DELETE"]),
+            Route("/faults", _doing(books.faults.clear), methods=["DELETE"]),
             Route("/faults/{identifier:int}", self._remove_fault, methods=["DELETE"]),
             Route("/clock", self._advance_clock, methods=["POST"]),
-            Route("/rates", self._report_rates),
+            Route("/rates", _telling(books.rates.report)),
             Route("/rates", self._set_rates, methods=["PUT"]),
-            Route("/rates", self._reset_rates, methods=["DELETE"]),
-            Route("/calls", self._report_calls),
-            Route("/calls", self._reset_calls, methods=["DELETE"]),
+            Route("/rates", _doing(books.rates.reset), methods=["DELETE"]),
+            Route("/calls", _telling(books.calls.report)),
+            Route("/calls", _doing(books.calls.reset), methods=["DELETE"]),
             *(route for one in hosted for route in one.routes),
         ]
         self._application = Starlette(
@@ -108,16 +108,9 @@ class AdminApi:
         cluster_jobs = [job for running in self._cluster_jobs for job in running()]
         return JSONResponse({"running_jobs": self._running(), "cluster_jobs": cluster_jobs})
 
-    async def _list_faults(self, _request: Request) -> Response:
-        return JSONResponse([report.model_dump(mode="json") for report in self._books.faults.report()])
-
     async def _add_fault(self, request: Request) -> Response:
         fault = FAULT.validate_json(await request.body())
         return JSONResponse(self._books.faults.add(fault).model_dump(mode="json"), 201)
-
-    async def _clear_faults(self, _request: Request) -> Response:
-        self._books.faults.clear()
-        return JSONResponse({})
 
     async def _remove_fault(self, request: Request) -> Response:
         if not self._books.faults.remove(request.path_params["identifier"]):
@@ -134,23 +127,27 @@ class AdminApi:
             return JSONResponse({"error": str(error)}, 400)
         return JSONResponse({"gone": gone})
 
-    async def _report_rates(self, _request: Request) -> Response:
-        return JSONResponse([rate.model_dump(mode="json") for rate in self._books.rates.report()])
-
     async def _set_rates(self, request: Request) -> Response:
         self._books.rates.set(CALL_RATES.validate_json(await request.body()))
         return JSONResponse({})
 
-    async def _reset_rates(self, _request: Request) -> Response:
-        self._books.rates.reset()
+
+_Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def _telling(report: Callable[[], Sequence[BaseModel]]) -> _Endpoint:
+    async def answer(_request: Request) -> Response:
+        return JSONResponse([one.model_dump(mode="json") for one in report()])
+
+    return answer
+
+
+def _doing(act: Callable[[], None]) -> _Endpoint:
+    async def answer(_request: Request) -> Response:
+        act()
         return JSONResponse({})
 
-    async def _report_calls(self, _request: Request) -> Response:
-        return JSONResponse([count.model_dump(mode="json") for count in self._books.calls.report()])
-
-    async def _reset_calls(self, _request: Request) -> Response:
-        self._books.calls.reset()
-        return JSONResponse({})
+    return answer
 
 
 async def _unknown(request: Request, _error: Exception) -> Response:

@@ -6,8 +6,9 @@ MiniStack asks for the cluster every time.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 from urllib.parse import unquote
 
 from ministack.core import iam_actions
@@ -21,16 +22,12 @@ _PATH = re.compile(r"/clusters/(?P<cluster>[^/]+)(/(?P<kind>pod-identity-associa
 
 def install(account: Account) -> None:
     """Check calls about an association or an entry on its own ARN."""
-    iam_actions.extract_resource_arn = _extended(iam_actions.extract_resource_arn, account)
+    iam_actions.extract_resource_arn = partial(_extract, iam_actions.extract_resource_arn, account)
 
 
-def _extended(extract: Callable[..., str], account: Account) -> Callable[..., str]:
-    @wraps(extract)
-    def extracted(service: str, method: str, path: str, headers: Mapping[str, str], *rest: object) -> str:
-        found = _own_arn(account, path) if service == "eks" else None
-        return found or extract(service, method, path, headers, *rest)
-
-    return extracted
+def _extract(extract: Callable[..., str], account: Account, service: str, method: str, path: str, *rest: Any) -> str:
+    found = _own_arn(account, path) if service == "eks" else None
+    return found or extract(service, method, path, *rest)
 
 
 def _own_arn(account: Account, path: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
-from functools import wraps
+from functools import partial
 from typing import Any
 
 from ministack.core import iam_evaluator, responses
@@ -23,13 +23,11 @@ _evaluated: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("mus
 _creates: contextvars.ContextVar[bool] = contextvars.ContextVar("muster_creates", default=False)
 _NO_POLICY = ""
 
-_PolicyOf = Callable[[str], tuple[str, str] | None]
-
 
 def install() -> None:
     """Let MiniStack evaluate the policies of foreign buckets."""
-    s3.bucket_policy_for_arn = _of_every_account(s3.bucket_policy_for_arn)
-    s3._foreign_bucket_allows = _as_evaluated(s3._foreign_bucket_allows)
+    s3.bucket_policy_for_arn = partial(_policy_of, s3.bucket_policy_for_arn)
+    s3._foreign_bucket_allows = partial(_allows, s3._foreign_bucket_allows)
 
 
 def begin(operation: str) -> None:
@@ -37,32 +35,24 @@ def begin(operation: str) -> None:
     _creates.set(operation == "CreateBucket")
 
 
-def _of_every_account(policy_of: _PolicyOf) -> _PolicyOf:
-    @wraps(policy_of)
-    def found(resource_arn: str) -> tuple[str, str] | None:
-        own = policy_of(resource_arn)
-        if own is not None or ":s3:::" not in resource_arn or _creates.get():
-            return own
-        bucket = resource_arn.partition(":s3:::")[2].partition("/")[0]
-        home = bucket_home(bucket)
-        if home is None or home.account_id == responses.get_account_id():
-            return None
-        _evaluated.set(_evaluated.get() | {bucket})
-        policy = str(s3._bucket_policies.get_scoped(home.account_id, None, bucket) or _NO_POLICY)
-        # A public policy allows other accounts nothing where it is restricted.
-        restricted = s3._public_access_blocked(home.account_id, bucket, "RestrictPublicBuckets")
-        closed = bool(policy) and restricted and s3._policy_is_public(policy)
-        return _NO_POLICY if closed else policy, home.account_id
-
-    return found
+def _policy_of(policy_of: Callable[[str], tuple[str, str] | None], resource_arn: str) -> tuple[str, str] | None:
+    own = policy_of(resource_arn)
+    if own is not None or ":s3:::" not in resource_arn or _creates.get():
+        return own
+    bucket = resource_arn.partition(":s3:::")[2].partition("/")[0]
+    home = bucket_home(bucket)
+    if home is None or home.account_id == responses.get_account_id():
+        return None
+    _evaluated.set(_evaluated.get() | {bucket})
+    policy = str(s3._bucket_policies.get_scoped(home.account_id, None, bucket) or _NO_POLICY)
+    # A public policy allows other accounts nothing where it is restricted.
+    restricted = s3._public_access_blocked(home.account_id, bucket, "RestrictPublicBuckets")
+    closed = bool(policy) and restricted and s3._policy_is_public(policy)
+    return _NO_POLICY if closed else policy, home.account_id
 
 
-def _as_evaluated(allows: Callable[..., bool]) -> Callable[..., bool]:
-    @wraps(allows)
-    def allowed(owner: str, bucket: str, *rest: Any) -> bool:
-        if iam_evaluator.caller_arn().endswith(":root"):
-            # The root user has no identity policies, and MiniStack evaluates nothing for it.
-            return allows(owner, bucket, *rest)
-        return bucket in _evaluated.get()
-
-    return allowed
+def _allows(allows: Callable[..., bool], owner: str, bucket: str, /, *rest: Any) -> bool:
+    if iam_evaluator.caller_arn().endswith(":root"):
+        # The root user has no identity policies, and MiniStack evaluates nothing for it.
+        return allows(owner, bucket, *rest)
+    return bucket in _evaluated.get()

@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial
 from typing import Any
 
 from ministack.core import iam_evaluator, responses
@@ -45,12 +45,12 @@ class _Bus:
 
 def install(deliver: Deliver) -> None:
     """Let rules send events to other buses."""
-    eventbridge._invoke_target = _forwarding(eventbridge._invoke_target, deliver)
-    eventbridge._validate_target_arn = _with_own_role(eventbridge._validate_target_arn)
+    eventbridge._invoke_target = partial(_invoke, eventbridge._invoke_target, deliver)
+    eventbridge._validate_target_arn = partial(_validate, eventbridge._validate_target_arn)
     eventbridge._put_permission = _put_permission
     rules = provisioners._RESOURCE_HANDLERS["AWS::Events::Rule"]
-    rules["create"] = _with_sound_targets(rules["create"], properties=1)
-    rules["update"] = _with_sound_targets(rules["update"], properties=2)
+    for operation, properties in (("create", 1), ("update", 2)):
+        rules[operation] = partial(_provision, rules[operation], properties)
     provisioners._RESOURCE_HANDLERS["AWS::Events::EventBusPolicy"] = {
         "create": _create_policy,
         "update": _update_policy,
@@ -73,19 +73,22 @@ def _foreign_bus(arn: str) -> _Bus | None:
     return _Bus(arn, name, there) if spec.service == "events" and kind == "event-bus" and there != _here() else None
 
 
-def _forwarding(invoke: Callable[..., None], deliver: Deliver) -> Callable[..., None]:
-    @wraps(invoke)
-    def invoked(target: Mapping[str, Any], event: _Event, rule: Mapping[str, Any], *view: Any) -> None:
-        bus = _foreign_bus(str(target.get("Arn", "")))
-        if bus is None:
-            invoke(target, event, rule, *view)
-        elif event.get(_FORWARDED):
-            _log.warning("The rule %s does not send an event on to %s: it came from another bus", rule["Arn"], bus.arn)
-        else:
-            source, role = _here(), str(target.get("RoleArn", ""))
-            deliver(source, bus.account, lambda: _deliver(source, bus, role, rule, event))
-
-    return invoked
+def _invoke(
+    invoke: Callable[..., None],
+    deliver: Deliver,
+    target: Mapping[str, Any],
+    event: _Event,
+    rule: Mapping[str, Any],
+    *view: Any,
+) -> None:
+    bus = _foreign_bus(str(target.get("Arn", "")))
+    if bus is None:
+        invoke(target, event, rule, *view)
+    elif event.get(_FORWARDED):
+        _log.warning("The rule %s does not send an event on to %s: it came from another bus", rule["Arn"], bus.arn)
+    else:
+        source, role = _here(), str(target.get("RoleArn", ""))
+        deliver(source, bus.account, lambda: _deliver(source, bus, role, rule, event))
 
 
 def _deliver(source: Account, bus: _Bus, role: str, rule: Mapping[str, Any], event: _Event) -> None:
@@ -144,25 +147,17 @@ def _role_problem(target: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _with_own_role(validate: Callable[[dict[str, Any]], Response | None]) -> Callable[..., Response | None]:
-    @wraps(validate)
-    def validated(target: dict[str, Any]) -> Response | None:
+def _validate(validate: Callable[..., Response | None], target: dict[str, Any]) -> Response | None:
+    if problem := _role_problem(target):
+        return refusal(*problem)
+    return validate(target)
+
+
+def _provision(provision: Callable[..., Any], properties: int, /, *arguments: Any, **options: Any) -> Any:
+    for target in arguments[properties].get("Targets", []):
         if problem := _role_problem(target):
-            return refusal(*problem)
-        return validate(target)
-
-    return validated
-
-
-def _with_sound_targets(provision: Callable[..., Any], *, properties: int) -> Callable[..., Any]:
-    @wraps(provision)
-    def provisioned(*arguments: Any, **options: Any) -> Any:
-        for target in arguments[properties].get("Targets", []):
-            if problem := _role_problem(target):
-                raise ValueError(problem[1])
-        return provision(*arguments, **options)
-
-    return provisioned
+            raise ValueError(problem[1])
+    return provision(*arguments, **options)
 
 
 # --- policies of buses -------------------------------------------------------------------------

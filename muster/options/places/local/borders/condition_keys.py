@@ -7,7 +7,7 @@ is the ARN of the role (*AWS global condition context keys*).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial
 
 from ministack.core import iam_evaluator
 from ministack.services import iam
@@ -15,28 +15,23 @@ from ministack.services import iam
 from muster.local.ministack.host import bucket_home
 
 _RESOURCE_ACCOUNT = frozenset({"aws:resourceaccount", "s3:resourceaccount"})
-_Resolve = Callable[[str, iam_evaluator.EvalContext], object]
 
 
 def install() -> None:
     """Give the keys their values."""
-    iam_evaluator._resolve_condition_key = _across_accounts(iam_evaluator._resolve_condition_key)
+    iam_evaluator._resolve_condition_key = partial(_resolve_key, iam_evaluator._resolve_condition_key)
 
 
-def _across_accounts(resolve: _Resolve) -> _Resolve:
-    @wraps(resolve)
-    def value(key: str, context: iam_evaluator.EvalContext) -> object:
-        found = resolve(key, context)
-        asked = key.lower()
-        # A simulation knows no account and no caller.
-        if found is None or type(context) is not iam_evaluator.EvalContext:
-            return found
-        if asked in _RESOURCE_ACCOUNT and ":s3:::" in context.resource_arn:
-            home = bucket_home(context.resource_arn.partition(":s3:::")[2].partition("/")[0])
-            return home.account_id if home else found
-        return role_of(str(found)) if asked == "aws:principalarn" else found
-
-    return value
+def _resolve_key(resolve: Callable[..., object], key: str, context: iam_evaluator.EvalContext) -> object:
+    found = resolve(key, context)
+    asked = key.lower()
+    # A simulation knows no account and no caller.
+    if found is None or type(context) is not iam_evaluator.EvalContext:
+        return found
+    if asked in _RESOURCE_ACCOUNT and ":s3:::" in context.resource_arn:
+        home = bucket_home(context.resource_arn.partition(":s3:::")[2].partition("/")[0])
+        return home.account_id if home else found
+    return role_of(str(found)) if asked == "aws:principalarn" else found
 
 
 def role_of(principal: str) -> str:

@@ -10,7 +10,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Collection, Iterator
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 from ministack.services import eventbridge, iam, s3
@@ -27,20 +27,19 @@ def install(accounts: Collection[str]) -> None:
     """Refuse policies with principals that none of `accounts` has."""
     invalid = partial(first_invalid, accounts)
     for operation, member in (("CreateRole", "AssumeRolePolicyDocument"), ("UpdateAssumeRolePolicy", "PolicyDocument")):
-        iam._IAM_HANDLERS[operation] = _trusting(iam._IAM_HANDLERS[operation], member, invalid)
-    s3._put_bucket_policy = _of_bucket(s3._put_bucket_policy, invalid)
+        iam._IAM_HANDLERS[operation] = partial(_handle, iam._IAM_HANDLERS[operation], member, invalid)
+    s3._put_bucket_policy = partial(_put, s3._put_bucket_policy, invalid)
     for resource, member in (
         ("AWS::IAM::Role", "AssumeRolePolicyDocument"),
         ("AWS::S3::BucketPolicy", "PolicyDocument"),
     ):
         handlers = provisioners._RESOURCE_HANDLERS[resource]
-        handlers["create"] = _provisioned(handlers["create"], 1, member, invalid)
-        handlers["update"] = _provisioned(handlers["update"], 2, member, invalid)
-    iam._IAM_HANDLERS["DeleteRole"] = _outlived(
-        iam._IAM_HANDLERS["DeleteRole"], lambda request: str(iam._p(request, "RoleName"))
-    )
+        for operation, properties in (("create", 1), ("update", 2)):
+            handlers[operation] = partial(_provision, handlers[operation], properties, member, invalid)
+    handlers = iam._IAM_HANDLERS
+    handlers["DeleteRole"] = partial(_delete, handlers["DeleteRole"], lambda request: str(iam._p(request, "RoleName")))
     roles = provisioners._RESOURCE_HANDLERS["AWS::IAM::Role"]
-    roles["delete"] = _outlived(roles["delete"], str)
+    roles["delete"] = partial(_delete, roles["delete"], str)
 
 
 _FirstInvalid = Callable[[object], str | None]
@@ -81,55 +80,46 @@ def _message(principal: str) -> str:
     return f'Invalid principal in policy: "AWS":"{principal}"'
 
 
-def _trusting(handle: Callable[[Any], Response], member: str, invalid: _FirstInvalid) -> Callable[[Any], Response]:
-    @wraps(handle)
-    def handled(request: Any) -> Response:
-        if principal := invalid(iam._p(request, member) or "{}"):
-            refused: Response = iam._error(400, "MalformedPolicyDocument", _message(principal), ns="iam")
-            return refused
-        return handle(request)
-
-    return handled
+def _handle(handle: Callable[[Any], Response], member: str, invalid: _FirstInvalid, request: Any) -> Response:
+    if principal := invalid(iam._p(request, member) or "{}"):
+        refused: Response = iam._error(400, "MalformedPolicyDocument", _message(principal), ns="iam")
+        return refused
+    return handle(request)
 
 
-def _of_bucket(put: Callable[[str, bytes], Response], invalid: _FirstInvalid) -> Callable[[str, bytes], Response]:
-    @wraps(put)
-    def stored(bucket: str, body: bytes) -> Response:
-        try:
-            principal = invalid(body)
-        except ValueError:
-            return put(bucket, body)
-        if principal:
-            refused: Response = s3._error("MalformedPolicy", "Invalid principal in policy", 400, f"/{bucket}")
-            return refused
+def _put(put: Callable[[str, bytes], Response], invalid: _FirstInvalid, bucket: str, body: bytes) -> Response:
+    try:
+        principal = invalid(body)
+    except ValueError:
         return put(bucket, body)
-
-    return stored
-
-
-def _provisioned(provision: Callable[..., Any], properties: int, member: str, invalid: _FirstInvalid) -> Any:
-    @wraps(provision)
-    def provisioned(*arguments: Any, **options: Any) -> Any:
-        if principal := invalid(arguments[properties].get(member, {})):
-            raise ValueError(_message(principal))
-        return provision(*arguments, **options)
-
-    return provisioned
+    if principal:
+        refused: Response = s3._error("MalformedPolicy", "Invalid principal in policy", 400, f"/{bucket}")
+        return refused
+    return put(bucket, body)
 
 
-def _outlived(delete: Callable[..., Any], name_of: Callable[[Any], str]) -> Callable[..., Any]:
+def _provision(
+    provision: Callable[..., Any],
+    properties: int,
+    member: str,
+    invalid: _FirstInvalid,
+    /,
+    *arguments: Any,
+    **options: Any,
+) -> Any:
+    if principal := invalid(arguments[properties].get(member, {})):
+        raise ValueError(_message(principal))
+    return provision(*arguments, **options)
+
+
+def _delete(delete: Callable[..., Any], name_of: Callable[[Any], str], /, request: Any, *rest: Any) -> Any:
     """Delete a role; the policies that named it name its unique id from now on, which nobody has any more."""
-
-    @wraps(delete)
-    def deleted(request: Any, *rest: Any) -> Any:
-        name = name_of(request)
-        role = iam._roles.get(name)
-        answer = delete(request, *rest)
-        if role is not None and name not in iam._roles:
-            _forget(str(role["Arn"]), str(role["RoleId"]))
-        return answer
-
-    return deleted
+    name = name_of(request)
+    role = iam._roles.get(name)
+    answer = delete(request, *rest)
+    if role is not None and name not in iam._roles:
+        _forget(str(role["Arn"]), str(role["RoleId"]))
+    return answer
 
 
 def _forget(arn: str, unique_id: str) -> None:
