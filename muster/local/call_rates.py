@@ -6,13 +6,13 @@ documentation gives two.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
+
+from muster.contract.document import Document
 
 
-class CallRate(BaseModel):
+class CallRate(Document):
     """A token bucket: `burst` calls at once, then `per_second`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     service: str
     """The signing name."""

@@ -19,8 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
+from muster.contract.document import Document
 from muster.contract.spec.places import HOME
 from muster.contract.training.clusters import Clusters
 from muster.local.cloud_errors import NotRunningError, UnknownPlaceError
@@ -35,10 +36,8 @@ PORT_IN_USE = "port-in-use"
 """The reason when another process uses the port."""
 
 
-class PlaceState(BaseModel):
+class PlaceState(Document):
     """How to reach a place of a running embedded cloud: a region of an account."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     endpoint: str
     port: int

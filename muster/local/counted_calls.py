@@ -6,7 +6,9 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
+
+from muster.contract.document import Document
 
 
 @dataclass(frozen=True)
@@ -17,10 +19,8 @@ class Call:
     operation: str
 
 
-class CallCount(BaseModel):
+class CallCount(Document):
     """How often a caller made a call."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     service: str
     operation: str

@@ -10,6 +10,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from muster.contract.document import Document
+
 
 class FaultBase(BaseModel):
     """What every fault has. The commands of `muster faults` follow from the models."""
@@ -286,10 +288,8 @@ Fault = Annotated[
 FAULT: TypeAdapter[Fault] = TypeAdapter(Fault)
 
 
-class FaultReport(BaseModel):
+class FaultReport(Document):
     """One fault, and how often it fired."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: int
     fault: Fault

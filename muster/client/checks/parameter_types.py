@@ -5,10 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-# A list of the spec is passed where one of these is asked for, and a string is a sequence as well.
-_LISTS = {"list", "List", "tuple", "Tuple"}
-_SEQUENCES = {"Sequence", "Iterable", "Collection"}
-_MAPPINGS = {"dict", "Dict", "Mapping", "MutableMapping"}
+_Allowed = frozenset["str | tuple[str, object]"]
+
+_KINDS: dict[str, _Allowed] = {
+    **{name: frozenset({name}) for name in ("bool", "int", "str")},
+    "float": frozenset({"int", "float"}),
+    # A list of the spec is passed where one of these is asked for, and a string is a sequence as well.
+    **dict.fromkeys(("list", "List", "tuple", "Tuple"), frozenset({"list"})),
+    **dict.fromkeys(("Sequence", "Iterable", "Collection"), frozenset({"list", "str"})),
+    **dict.fromkeys(("dict", "Dict", "Mapping", "MutableMapping"), frozenset({"dict"})),
+}
+"""The kinds of values that a name takes."""
 _WORDS = {
     "bool": "true or false",
     "int": "a whole number",
@@ -38,9 +45,6 @@ def misfit(annotation: ast.expr | None, value: object, shadowed: Shadowed) -> st
     return " or ".join(words)
 
 
-_Allowed = frozenset["str | tuple[str, object]"]
-
-
 def _fits(value: object, allowed: _Allowed) -> bool:
     if isinstance(value, bool):
         kinds = {"bool", "int"}
@@ -65,10 +69,8 @@ def _allowed(node: ast.expr, shadowed: Shadowed) -> _Allowed | None:
         return _union([node.left, node.right], shadowed)
     name = _name(node, shadowed)
     if name is not None:
-        return _named(name)
-    if isinstance(node, ast.Subscript):
-        return _subscript(node, shadowed)
-    return None
+        return _KINDS.get(name)
+    return _subscript(node, shadowed) if isinstance(node, ast.Subscript) else None
 
 
 def _constant(node: ast.Constant, shadowed: Shadowed) -> _Allowed | None:
@@ -82,24 +84,11 @@ def _constant(node: ast.Constant, shadowed: Shadowed) -> _Allowed | None:
         return None
 
 
-def _named(name: str) -> _Allowed | None:
-    if name in {"bool", "int", "str"}:
-        return frozenset({name})
-    if name == "float":
-        return frozenset({"int", "float"})
-    if name in _LISTS:
-        return frozenset({"list"})
-    if name in _SEQUENCES:
-        return frozenset({"list", "str"})
-    return frozenset({"dict"}) if name in _MAPPINGS else None
-
-
 def _subscript(node: ast.Subscript, shadowed: Shadowed) -> _Allowed | None:
     name = _name(node.value, shadowed)
     items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if name == "Optional":
-        inner = _allowed(node.slice, shadowed)
-        return None if inner is None else inner | {"none"}
+        return _union([node.slice, ast.Constant(None)], shadowed)
     if name == "Union":
         return _union(items, shadowed)
     if name == "Annotated":
@@ -108,7 +97,7 @@ def _subscript(node: ast.Subscript, shadowed: Shadowed) -> _Allowed | None:
         if not all(isinstance(item, ast.Constant) for item in items):
             return None
         return frozenset(("value", item.value) for item in items if isinstance(item, ast.Constant))
-    return None if name is None else _named(name)
+    return _KINDS.get(name or "")
 
 
 def _union(items: list[ast.expr], shadowed: Shadowed) -> _Allowed | None:
