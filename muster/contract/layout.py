@@ -57,6 +57,14 @@ def split_s3_uri(uri: str) -> tuple[str, str]:
     return bucket, key
 
 
+def path_in_channel(key: str, prefix: str) -> str:
+    """A key's path within a channel with this prefix: below the prefix's folder, as SageMaker places it."""
+    rest = key[len(prefix) :]
+    if not prefix or prefix.endswith("/") or rest.startswith("/"):
+        return rest.lstrip("/")
+    return key[prefix.rfind("/") + 1 :]
+
+
 @dataclass(frozen=True)
 class RunLayout:
     """The keys of one run (no bucket: `s3_uri` joins the two).

@@ -27,7 +27,7 @@ from muster.local.commands.command_answers import (
     StateOption,
     busy,
     field_option,
-    print_answer,
+    print_either,
     with_parameters,
 )
 from muster.local.commands.shell_cloud import cloud_of_shell
@@ -110,16 +110,14 @@ def down(as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
 def status(as_json: JsonOption = False, state: ShellStateOption = None) -> None:
     """Show whether the embedded cloud runs, and its jobs. Exit code 3 when it does not run."""
     up = CloudUp.of(cloud_of_shell(state))
-    if as_json:
-        print_answer(up)
-        return
-    typer.echo(f"The embedded cloud runs at {up.endpoint} (process {up.pid}, region {up.region}).")
-    for name, endpoint in up.places.items():
-        typer.echo(f"Its place {name} has the endpoint {endpoint}.")
-    typer.echo(f"Running training jobs: {', '.join(up.running_jobs) or 'none'}")
-    for cluster in up.clusters:
-        jobs = ", ".join(up.cluster_jobs) or "none"
-        typer.echo(f"Running jobs on the HyperPod cluster {cluster.name}: {jobs}")
+    jobs = ", ".join(up.cluster_jobs) or "none"
+    lines = [
+        f"The embedded cloud runs at {up.endpoint} (process {up.pid}, region {up.region}).",
+        *(f"Its place {name} has the endpoint {endpoint}." for name, endpoint in up.places.items()),
+        f"Running training jobs: {', '.join(up.running_jobs) or 'none'}",
+        *(f"Running jobs on the HyperPod cluster {cluster.name}: {jobs}" for cluster in up.clusters),
+    ]
+    print_either(up, lines, as_json=as_json)
 
 
 _PlaceOption = Annotated[str, typer.Option(help="Name of the place in which the command runs.")]
@@ -129,12 +127,8 @@ _PlaceOption = Annotated[str, typer.Option(help="Name of the place in which the 
 def env(place: _PlaceOption = HOME, as_json: JsonOption = False, state: StateOption = DEFAULT) -> None:
     """Print the lines that make a shell use the embedded cloud: eval "$(muster local env)"."""
     running = StateDirectory.at(state).read().at(place)
-    if as_json:
-        unset = tuple(variables_to_unset(os.environ, running))
-        print_answer(CloudVariables(set=client_variables(running, os.environ), unset=unset))
-        return
-    for line in shell_lines(running, os.environ):
-        typer.echo(line)
+    variables, unset = client_variables(running, os.environ), tuple(variables_to_unset(os.environ, running))
+    print_either(CloudVariables(set=variables, unset=unset), shell_lines(running, os.environ), as_json=as_json)
 
 
 @app.command(name="exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -179,17 +173,13 @@ def _read(
 
 
 def _say_up(cloud: LocalCloud, how: str, *, as_json: bool) -> None:
-    if as_json:
-        print_answer(CloudUp.of(cloud))
-    else:
-        typer.echo(f"The embedded cloud runs at {cloud.endpoint} (state in {cloud.directory.root}).{how}")
+    line = f"The embedded cloud runs at {cloud.endpoint} (state in {cloud.directory.root}).{how}"
+    print_either(CloudUp.of(cloud), [line], as_json=as_json)
 
 
 def _say_down(endpoint: str, *, as_json: bool) -> None:
-    if as_json:
-        print_answer(CloudDown(endpoint=endpoint))
-    else:
-        typer.echo(f"The embedded cloud at {endpoint} has stopped.")
+    line = f"The embedded cloud at {endpoint} has stopped."
+    print_either(CloudDown(endpoint=endpoint), [line], as_json=as_json)
 
 
 def _stay(cloud: LocalCloud, *, as_json: bool) -> None:

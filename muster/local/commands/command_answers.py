@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -47,9 +47,10 @@ def with_parameters(command: Callable[..., None], parameters: Sequence[Parameter
     return command
 
 
-def print_answer(answer: Document) -> None:
-    """`answer` as JSON on one line of standard output."""
-    typer.echo(answer.to_line())
+def print_either(answer: Document, lines: Iterable[str], *, as_json: bool) -> None:
+    """`answer` as JSON on one line of standard output, or else the lines that say the same."""
+    for line in [answer.to_line()] if as_json else lines:
+        typer.echo(line)
 
 
 def busy(what: str) -> AbstractContextManager[object]:

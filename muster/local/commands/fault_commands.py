@@ -16,7 +16,7 @@ from muster.local.commands.command_answers import (
     JsonOption,
     ShellStateOption,
     field_option,
-    print_answer,
+    print_either,
     with_parameters,
 )
 from muster.local.commands.shell_cloud import cloud_of_shell
@@ -29,13 +29,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Inject fault
 def list_faults(as_json: JsonOption = False, state: ShellStateOption = None) -> None:
     """List the faults and how often each fired."""
     reports = cloud_of_shell(state).faults.list()
-    if as_json:
-        print_answer(FaultList(faults=tuple(reports)))
-        return
-    for report in reports:
-        typer.echo(_line(report))
-    if not reports:
-        typer.echo("No faults.")
+    print_either(FaultList(faults=tuple(reports)), [*map(_line, reports)] or ["No faults."], as_json=as_json)
 
 
 @app.command()
@@ -55,10 +49,8 @@ def clear(
     else:
         cleared = (identifier,)
         faults.remove(identifier)
-    if as_json:
-        print_answer(FaultsCleared(cleared=cleared))
-    else:
-        typer.echo(f"Removed: {', '.join(map(str, cleared)) or 'nothing'}.")
+    line = f"Removed: {', '.join(map(str, cleared)) or 'nothing'}."
+    print_either(FaultsCleared(cleared=cleared), [line], as_json=as_json)
 
 
 @app.command()
@@ -120,10 +112,7 @@ def _ask(state: Path | None, as_json: bool, fault: Fault) -> None:
     faults = cloud_of_shell(state).faults
     placed = faults.add(fault)
     report = next(report for report in faults.list() if report.id == placed.id)
-    if as_json:
-        print_answer(FaultList(faults=(report,)))
-    else:
-        typer.echo(_line(report))
+    print_either(FaultList(faults=(report,)), [_line(report)], as_json=as_json)
 
 
 def _line(report: FaultReport) -> str:

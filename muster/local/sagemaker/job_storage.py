@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
-from muster.contract.layout import split_s3_uri
+from muster.contract.layout import path_in_channel, split_s3_uri
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -140,7 +140,7 @@ class JobStorage:
             for entry in page.get("Contents", []):
                 key = entry["Key"]
                 if not key.endswith("/"):
-                    yield bucket, key, _relative(key, prefix)
+                    yield bucket, key, path_in_channel(key, prefix)
 
     def _manifest(self, uri: str) -> Iterator[tuple[str, str, str]]:
         """The objects in a manifest: `[{"prefix": "s3://..."}, "name", ...]`."""
@@ -217,14 +217,6 @@ def files_under(directory: Path) -> list[Path]:
 def _version(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_mtime_ns, status.st_size
-
-
-def _relative(key: str, prefix: str) -> str:
-    """A key's path within its channel: below the prefix's folder."""
-    rest = key[len(prefix) :]
-    if not prefix or prefix.endswith("/") or rest.startswith("/"):
-        return rest.lstrip("/")
-    return key[prefix.rfind("/") + 1 :]
 
 
 def _inside(directory: Path, relative: str) -> Path:

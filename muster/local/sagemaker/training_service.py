@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         DescribeTrainingJobRequestTypeDef,
         ListTagsInputTypeDef,
         StopTrainingJobRequestTypeDef,
-        TagTypeDef,
         UpdateTrainingJobRequestTypeDef,
     )
 
@@ -117,14 +116,10 @@ class TrainingService:
         return {"TrainingJobArn": arn}
 
     def _describe(self, request: DescribeTrainingJobRequestTypeDef, caller: Caller) -> Document:
-        arn = self._arn(request["TrainingJobName"])
-        caller.authorise("sagemaker:DescribeTrainingJob", arn, self._resource_context(arn))
-        return self._job(arn).describe()
+        return self._allowed("DescribeTrainingJob", self._arn(request["TrainingJobName"]), caller).describe()
 
     def _stop(self, request: StopTrainingJobRequestTypeDef, caller: Caller) -> Document:
-        arn = self._arn(request["TrainingJobName"])
-        caller.authorise("sagemaker:StopTrainingJob", arn, self._resource_context(arn))
-        job = self._job(arn)
+        job = self._allowed("StopTrainingJob", self._arn(request["TrainingJobName"]), caller)
         if not job.request_stop():
             message = f"The request was rejected because the training job is in status {job.status}."
             raise service_errors.invalid(message)
@@ -133,8 +128,7 @@ class TrainingService:
     def _update(self, request: UpdateTrainingJobRequestTypeDef, caller: Caller) -> Document:
         """Of what can be updated the embedded cloud has the warm pool alone."""
         arn = self._arn(request["TrainingJobName"])
-        caller.authorise("sagemaker:UpdateTrainingJob", arn, self._resource_context(arn))
-        job, resources = self._job(arn), request.get("ResourceConfig")
+        job, resources = self._allowed("UpdateTrainingJob", arn, caller), request.get("ResourceConfig")
         if resources is None or request.keys() - {"TrainingJobName", "ResourceConfig"}:
             message = "The embedded cloud updates ResourceConfig, and nothing else, of a training job."
             raise service_errors.invalid(message)
@@ -158,9 +152,8 @@ class TrainingService:
         return answer
 
     def _list_tags(self, request: ListTagsInputTypeDef, caller: Caller) -> Document:
-        arn = request["ResourceArn"]
-        caller.authorise("sagemaker:ListTags", arn, self._resource_context(arn))
-        return {"Tags": _tag_list(self._job(arn).tags)}
+        tags = self._allowed("ListTags", request["ResourceArn"], caller).tags
+        return {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
 
     # --- jobs ----------------------------------------------------------------------------------
 
@@ -185,15 +178,14 @@ class TrainingService:
         name = plan.removeprefix(own)
         return [plan, self._host.account.arn("sagemaker", f"reserved-capacity/{name}")]
 
-    def _job(self, arn: str) -> Job:
+    def _allowed(self, operation: str, arn: str, caller: Caller) -> Job:
+        """The job with this ARN, for a caller that may make this call about it; others learn nothing of it."""
         job = self._jobs.get(arn.lower())
+        tags = {} if job is None else job.tags
+        caller.authorise(f"sagemaker:{operation}", arn, {f"aws:ResourceTag/{key}": tag for key, tag in tags.items()})
         if job is None:
             raise service_errors.not_found()
         return job
-
-    def _resource_context(self, arn: str) -> dict[str, object]:
-        job = self._jobs.get(arn.lower())
-        return {f"aws:ResourceTag/{key}": value for key, value in job.tags.items()} if job else {}
 
     def _live(self, job: Job, grant: RoleGrant) -> None:
         platform = Platform(
@@ -256,7 +248,3 @@ def _tag_context(tags: Mapping[str, str]) -> dict[str, object]:
     if tags:
         context["aws:TagKeys"] = list(tags)
     return context
-
-
-def _tag_list(tags: Mapping[str, str]) -> list[TagTypeDef]:
-    return [{"Key": key, "Value": value} for key, value in tags.items()]

@@ -11,13 +11,13 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from muster.contract.layout import path_in_channel
 from muster.local.sagemaker.job_hosts import Host, hosts_of, name_variables
 from muster.local.sagemaker.job_storage import (
     DownloadError,
     JobStorage,
     UploadError,
     _inside,
-    _relative,
     check_names_differ,
 )
 from muster.local.sagemaker.job_tree import JobTree
@@ -33,7 +33,7 @@ def test_a_keys_place_in_its_channel() -> None:
         ("train.csv", "train.csv"): "train.csv",
         ("a/b", ""): "a/b",
     }
-    assert {given: _relative(*given) for given in places} == places
+    assert {given: path_in_channel(*given) for given in places} == places
 
 
 def test_no_name_leads_out_of_a_channel_or_of_opt_ml(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from muster.contract.layout import split_s3_uri
+from muster.contract.layout import path_in_channel, split_s3_uri
 from muster.options.hyperpod.contract.pod_work import PodChannel
 from muster.options.hyperpod.replica.objects import CONNECTIONS, Found, Objects
 from muster.replica.replica_errors import InputError
@@ -29,14 +29,6 @@ class Transfer:
 
 Finish = Callable[[Transfer, str], None]
 """What is called when a file is complete, with the ETag of the version. In several threads."""
-
-
-def relative(key: str, prefix: str) -> str:
-    """A key's path within its channel: below the prefix's folder, as SageMaker places it."""
-    rest = key[len(prefix) :]
-    if not prefix or prefix.endswith("/") or rest.startswith("/"):
-        return rest.lstrip("/")
-    return key[prefix.rfind("/") + 1 :]
 
 
 def download_channels(objects: Objects, channels: Sequence[PodChannel], base: Path) -> int:
@@ -68,7 +60,7 @@ def download_channels(objects: Objects, channels: Sequence[PodChannel], base: Pa
 
 def plan_transfers(found: Sequence[Found], prefix: str, place: Path) -> list[Transfer]:
     """The files below `place` that the objects below `prefix` become."""
-    return [Transfer(item, place / relative(item.key, prefix)) for item in found]
+    return [Transfer(item, place / path_in_channel(item.key, prefix)) for item in found]
 
 
 def name_problems(transfers: Sequence[Transfer], place: Path) -> list[str]:

@@ -8,7 +8,7 @@ import typer
 from pydantic import Field
 
 from muster.contract.document import Document
-from muster.local.commands.command_answers import JsonOption, ShellStateOption, print_answer
+from muster.local.commands.command_answers import JsonOption, ShellStateOption, print_either
 from muster.local.commands.shell_cloud import cloud_of_shell
 from muster.options.places.local.link_settings import LinkBytes, LinkClient
 
@@ -33,10 +33,5 @@ def links(
     found = client.bytes()
     if reset:
         client.reset()
-    if as_json:
-        print_answer(LinkList(links=tuple(found)))
-        return
-    for link in found:
-        typer.echo(f"{link.source} -> {link.target}  {link.bytes:,} bytes")
-    if not found:
-        typer.echo("No bytes.")
+    lines = [f"{link.source} -> {link.target}  {link.bytes:,} bytes" for link in found] or ["No bytes."]
+    print_either(LinkList(links=tuple(found)), lines, as_json=as_json)
