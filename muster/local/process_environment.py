@@ -34,7 +34,8 @@ _MISLEADING = (
 )
 # A service's own endpoint variable overrides AWS_ENDPOINT_URL.
 _SERVICE_ENDPOINT_PREFIX = "AWS_ENDPOINT_URL_"
-_LOOPBACK = ("127.0.0.1", "localhost")
+LOOPBACK = ("127.0.0.1", "localhost")
+"""How a process names this machine."""
 
 
 def container_variables(endpoint: str, ca_file: Path) -> dict[str, str]:
@@ -116,7 +117,7 @@ def shell_lines(state: CloudState, environment: Mapping[str, str]) -> list[str]:
 
 def _with_loopback(hosts: str) -> str:
     named = [host for host in hosts.split(",") if host]
-    return ",".join([*named, *(host for host in _LOOPBACK if host not in named)])
+    return ",".join([*named, *(host for host in LOOPBACK if host not in named)])
 
 
 def bare_environment(home: Path, temporary: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from muster.contract.run.commit import Commit, Member
 from muster.contract.run.round_values import METRICS_MAX
@@ -25,6 +25,8 @@ from muster.report.page_model import MetricView, RoundsView
 from muster.report.time_split import measured
 from muster.report.time_table import TimeTable
 from muster.report.words import UTILISATION
+
+_T = TypeVar("_T")
 
 # A page reads at most so many commits, spread evenly over the run; a screen cannot show more.
 ROUNDS_MAX = 500
@@ -56,7 +58,7 @@ def rounds_max(replicas: int) -> int:
     return max(_ROUNDS_MIN, min(ROUNDS_MAX, _CONTRIBUTIONS_MAX // max(1, replicas)))
 
 
-def chosen(keys: Sequence[str], most: int = ROUNDS_MAX) -> list[str]:
+def chosen(keys: Sequence[_T], most: int = ROUNDS_MAX) -> list[_T]:
     """At most `most` of the sorted `keys`, evenly spread, the first and the last one among them."""
     if len(keys) <= most:
         return list(keys)

@@ -14,14 +14,12 @@ from muster.contract.errors import Problem, StatedProblem
 
 _PYTHON = ("python", "python3")
 _SHELLS = ("sh", "bash")
-# Options of the interpreter and of torchrun that take the next word.
+# Options of the interpreter and of torchrun that take the next word; torchrun's may also be written with underscores.
 _WITH_VALUE = {
-    "-W", "-X", "--nnodes", "--nproc_per_node", "--nproc-per-node", "--node_rank", "--node-rank", "--rdzv_backend",
-    "--rdzv-backend", "--rdzv_endpoint", "--rdzv-endpoint", "--rdzv_id", "--rdzv-id", "--rdzv_conf", "--rdzv-conf",
-    "--max_restarts", "--max-restarts", "--monitor_interval", "--monitor-interval", "--start_method", "--start-method",
-    "--role", "--log_dir", "--log-dir", "--redirects", "--tee", "-r", "-t", "--local_ranks_filter",
-    "--local-ranks-filter", "--master_addr", "--master-addr", "--master_port", "--master-port", "--local_addr",
-    "--local-addr", "--config_file", "--num_processes",
+    "-W", "-X", "-r", "-t", "--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-backend", "--rdzv-endpoint",
+    "--rdzv-id", "--rdzv-conf", "--max-restarts", "--monitor-interval", "--start-method", "--role", "--log-dir",
+    "--redirects", "--tee", "--local-ranks-filter", "--master-addr", "--master-port", "--local-addr", "--config-file",
+    "--num-processes",
 }  # fmt: skip
 # The next word is a command: `-c`, also among other options, as in `bash -lc`.
 _COMMAND = re.compile(r"-[A-Za-z]*c")
@@ -62,7 +60,7 @@ def _operand(words: Sequence[str]) -> tuple[str, str]:
             return "other", ""
         if not word.startswith("-"):
             return "script", word
-        if word in _WITH_VALUE:
+        if word.replace("_", "-") in _WITH_VALUE:
             next(rest, None)
     return "other", ""
 

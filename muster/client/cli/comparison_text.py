@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from muster.client.cli.output import columns
+from muster.contract.run.failure_words import counted
 from muster.contract.text import shortened
 from muster.report.figures import dollars, duration, rate_number
+from muster.report.rounds import chosen
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -44,7 +47,7 @@ def comparison_lines(found: Comparison) -> Iterator[str]:
 
 def _outcome(run: ComparedOutcome) -> str:
     reason = f": {run.reason}" if run.reason else ""
-    causes = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in run.reruns.items())
+    causes = counted(Counter(run.reruns).elements())
     return f"{run.run} {run.state}{reason}{f' (reruns: {causes})' if causes else ''}"
 
 
@@ -71,10 +74,8 @@ def _quantity(value: float | None, unit: str) -> str:
 
 def _metric_rows(metric: ComparedMetric) -> Iterator[tuple[str, ...]]:
     """Some rounds, evenly spread, the first and the last one among them."""
-    last = len(metric.rounds) - 1
-    shown = sorted({index * last // (_ROUNDS_SHOWN - 1) for index in range(_ROUNDS_SHOWN)})
     yield f"{metric.name} by round", "A", "B", "B / A"
-    for index in shown:
+    for index in chosen(range(len(metric.rounds)), _ROUNDS_SHOWN):
         one, other = metric.a[index], metric.b[index]
         ratio = f"{other / one:.2f}" if one and other is not None else _NONE
         yield str(metric.rounds[index]), _number(one), _number(other), ratio

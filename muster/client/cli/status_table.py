@@ -65,18 +65,15 @@ def status_lines(status: RunStatus, width: int, height: int | None) -> list[Line
     if others:
         parts.append(_row(others, "dim"))
     parts += seats
-    if status.reason:
-        parts.append(Line(visible(status.reason)))
-    if words := " ".join(time_sentences(status.time)):
-        parts.append(Line(visible(words)))
-    if status.forecast is not None:
-        parts.append(Line(visible(utilisation_line(status.forecast))))
-    if words := updates_text(status):
-        parts.append(Line(visible(words)))
-    if status.recipe is not None:
-        parts.append(Line(visible(recipe_line(status.recipe))))
-    if status.model is not None:
-        parts.append(Line(visible(model_line(status.run, status.model))))
+    sentences = (
+        status.reason,
+        " ".join(time_sentences(status.time)),
+        None if status.forecast is None else utilisation_line(status.forecast),
+        updates_text(status),
+        None if status.recipe is None else recipe_line(status.recipe),
+        None if status.model is None else model_line(status.run, status.model),
+    )
+    parts += [Line(visible(words)) for words in sentences if words]
     parts += [Line(visible(remark), "yellow") for remark in (*findings, *status.remarks)]
     details = {replica.rank: replica.details for replica in status.replicas if replica.details is not None}
     parts += [Line(visible(line)) for line in read_back_lines(details, status.saving, status.warm_pools)]

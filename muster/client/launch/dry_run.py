@@ -357,15 +357,8 @@ def _place(spec: Spec) -> ClusterPlace | None:
     job = ClusterJob.of(spec)
     if job is None:
         return None
-    return ClusterPlace(
-        cluster=job.cluster or _CLUSTER,
-        namespace=job.namespace or _NAMESPACE,
-        queue=job.queue,
-        priority=job.priority,
-        spares=job.spares,
-        least=job.least,
-        most=job.most,
-    )
+    stated = job.model_dump(include={"queue", "priority", "spares", "least", "most"})
+    return ClusterPlace(cluster=job.cluster or _CLUSTER, namespace=job.namespace or _NAMESPACE, **stated)
 
 
 def unknown_types(names: Iterable[str]) -> list[str]:

@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 from muster.local.cloud_errors import NotRunningError, OtherEndpointError
 from muster.local.cloud_state import DEFAULT_STATE, StateDirectory
 from muster.local.local_cloud import LocalCloud
-
-_LOOPBACK = {"127.0.0.1", "localhost"}
+from muster.local.process_environment import LOOPBACK
 
 
 def cloud_of_shell(state: Path | None, environment: Mapping[str, str] = os.environ) -> LocalCloud:
@@ -34,7 +33,7 @@ def shell_state(environment: Mapping[str, str], folder: Path = DEFAULT_STATE) ->
         OtherEndpointError: it calls an embedded cloud whose state is neither there nor in `folder`.
     """
     endpoint = environment.get("AWS_ENDPOINT_URL", "").rstrip("/")
-    if urlsplit(endpoint).hostname not in _LOOPBACK:
+    if urlsplit(endpoint).hostname not in LOOPBACK:
         return folder
     bundle = environment.get("AWS_CA_BUNDLE")
     named = [] if not bundle else [Path(bundle).parent.parent]
