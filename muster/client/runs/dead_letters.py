@@ -6,13 +6,12 @@ The functions are idempotent, so an event that is replayed twice has the effect 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 
 from pydantic import Field
 
 from muster.client.aws.cloud import Cloud
-from muster.client.aws.dead_letter_queue import QueueMessage
 from muster.client.client_errors import UnknownDeadLetterError
 from muster.client.runs.dead_letter import DeadLetter, ReadLetter, read_letter
 from muster.contract.document import Document
@@ -39,7 +38,7 @@ class Dropped(Document):
     dropped: tuple[DeadLetter, ...]
 
 
-class _Held:
+class _Held(AbstractContextManager["_Held"]):
     """The letters of a queue while other clients do not see them. Those that are not deleted are shown again."""
 
     def __init__(self, cloud: Cloud, limit: int) -> None:
@@ -66,24 +65,13 @@ class _Held:
         self._queue.delete(self._messages[letter.id])
         del self._messages[letter.id]
 
-    @property
-    def left(self) -> list[QueueMessage]:
-        """The messages that were not deleted."""
-        return list(self._messages.values())
-
-
-@contextmanager
-def _held(cloud: Cloud, limit: int) -> Iterator[_Held]:
-    held = _Held(cloud, limit)
-    try:
-        yield held
-    finally:
-        cloud.dead_letters.release(held.left)
+    def __exit__(self, *_: object) -> None:
+        self._queue.release(list(self._messages.values()))
 
 
 def list_letters(cloud: Cloud, limit: int) -> DeadLetters:
     """At most `limit` letters. They stay in the queue."""
-    with _held(cloud, limit) as held:
+    with _Held(cloud, limit) as held:
         return DeadLetters(letters=tuple(one.letter for one in held.letters))
 
 
@@ -94,7 +82,7 @@ def replay(cloud: Cloud, ids: Collection[str] | None) -> Replay:
         UnknownDeadLetterError: there is no letter with one of the ids; nothing was replayed.
     """
     replayed, kept = [], []
-    with _held(cloud, _READ_MAX) as held:
+    with _Held(cloud, _READ_MAX) as held:
         for one in held.named(ids):
             if one.letter.obstacle is not None:
                 kept.append(one.letter)
@@ -112,7 +100,7 @@ def drop(cloud: Cloud, ids: Collection[str] | None) -> Dropped:
     Raises:
         UnknownDeadLetterError: there is no letter with one of the ids; nothing was deleted.
     """
-    with _held(cloud, _READ_MAX) as held:
+    with _Held(cloud, _READ_MAX) as held:
         named = held.named(ids)
         for one in named:
             held.delete(one.letter)

@@ -49,6 +49,7 @@ _TICK_SECONDS = 0.5
 _TAGS = (".TagResource", ".UntagResource", ".ListTagsForResource")  # of a log group: its ARN is the resource
 
 _processes = FunctionProcesses()
+_slot_freed = threading.Condition()
 
 
 def adapt(code_cache: Path, account: Account) -> None:
@@ -65,7 +66,8 @@ def adapt(code_cache: Path, account: Account) -> None:
     eventbridge._put_events = partial(_put_events, eventbridge._put_events)
     s3.now_iso = partial(_now_iso, s3.now_iso)
     object_lifecycle.install()
-    _let_invocations_wait()
+    lambda_svc._acquire_execution_slot = partial(_acquire_slot, lambda_svc._acquire_execution_slot)
+    lambda_svc._release_execution_slot = partial(_release_slot, lambda_svc._release_execution_slot)
     scheduler._SCHEDULE_TICK_INTERVAL = _TICK_SECONDS
     iam_actions._s3_object_context = partial(_s3_object_context, iam_actions._s3_object_context)
     iam_actions.extract_resource_arn = partial(_extract_resource_arn, iam_actions.extract_resource_arn)
@@ -178,30 +180,27 @@ def _compile_pattern(compiled: Callable[[str], Callable[[str], bool]], raw: str)
     return lambda message: expression.search(message) is not None
 
 
-def _let_invocations_wait() -> None:
+_Slot = tuple[str | None, str | None]
+
+
+def _acquire_slot(acquire: Callable[..., _Slot], function: object, config: object) -> _Slot:
     """Queue invocations above the concurrency limit.
 
     MiniStack refuses them, and its EventBridge then drops the event; on AWS an asynchronous
     invocation is queued until there is room.
     """
-    freed = threading.Condition()
-    acquire, release = lambda_svc._acquire_execution_slot, lambda_svc._release_execution_slot
+    deadline = time.monotonic() + _SLOT_WAIT_SECONDS
+    with _slot_freed:
+        while True:
+            key, limit = acquire(function, config)
+            if key is not None or not _slot_freed.wait(deadline - time.monotonic()):
+                return key, limit
 
-    def waiting(function: object, config: object) -> tuple[str | None, str | None]:
-        deadline = time.monotonic() + _SLOT_WAIT_SECONDS
-        with freed:
-            while True:
-                key, limit = acquire(function, config)
-                if key is not None or not freed.wait(deadline - time.monotonic()):
-                    return key, limit
 
-    def releasing(key: str | None) -> None:
-        release(key)
-        with freed:
-            freed.notify_all()
-
-    lambda_svc._acquire_execution_slot = waiting
-    lambda_svc._release_execution_slot = releasing
+def _release_slot(release: Callable[[str | None], None], key: str | None) -> None:
+    release(key)
+    with _slot_freed:
+        _slot_freed.notify_all()
 
 
 def _s3_object_context(

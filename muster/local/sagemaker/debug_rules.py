@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,24 +18,6 @@ _NOT_EVALUATED = "The embedded cloud does not evaluate rules."
 
 Issue = Callable[[str], str | None]
 """What the rule of this name has found, in words; None where it has found nothing."""
-
-
-@dataclass
-class _DebugRule:
-    name: str
-    arn: str
-    modified: float
-    status: str = "InProgress"
-    details: str = ""
-
-    def document(self) -> dict[str, object]:
-        shown: dict[str, object] = {
-            "RuleConfigurationName": self.name,
-            "RuleEvaluationJobArn": self.arn,
-            "RuleEvaluationStatus": self.status,
-            "LastModifiedTime": round(self.modified, 3),
-        }
-        return {**shown, "StatusDetails": self.details} if self.details else shown
 
 
 class DebugRules:
@@ -58,16 +39,21 @@ class DebugRules:
         """The job is about to end: every rule comes to its verdict."""
         for rules in self._rules.values():
             for rule in rules:
-                found = issue(rule.name)
-                rule.status = "Error" if found is None else "IssuesFound"
-                rule.details = found or _NOT_EVALUATED
-                rule.modified = time.time()
+                found = issue(str(rule["RuleConfigurationName"]))
+                rule["RuleEvaluationStatus"] = "Error" if found is None else "IssuesFound"
+                rule["StatusDetails"] = found or _NOT_EVALUATED
+                rule["LastModifiedTime"] = round(time.time(), 3)
 
     def documents(self) -> dict[str, object]:
         """The members of DescribeTrainingJob's answer."""
-        return {name: [rule.document() for rule in rules] for name, rules in self._rules.items() if rules}
+        return {name: [{**rule} for rule in rules] for name, rules in self._rules.items() if rules}
 
 
-def _rule(name: str, job: str, base: str) -> _DebugRule:
+def _rule(name: str, job: str, base: str) -> dict[str, object]:
     mark = hashlib.sha256(f"{job}/{name}".encode()).hexdigest()[:8]
-    return _DebugRule(name, f"{base}:processing-job/{job[: _JOB_NAME_MAX - 9].rstrip('-')}-{mark}", time.time())
+    return {
+        "RuleConfigurationName": name,
+        "RuleEvaluationJobArn": f"{base}:processing-job/{job[: _JOB_NAME_MAX - 9].rstrip('-')}-{mark}",
+        "RuleEvaluationStatus": "InProgress",
+        "LastModifiedTime": round(time.time(), 3),
+    }
