@@ -17,6 +17,7 @@ from muster.client.aws.s3_route import Routes, read_routes
 from muster.client.aws.training_jobs import active_jobs, job_tags
 from muster.client.client_errors import ClientError, DeniedError, UnreachableError
 from muster.contract.aws.partitions import Locality
+from muster.contract.names import execution_arn
 from muster.contract.run.orphans import ActiveJob
 from muster.infra.deploy.bucket_requirements import BucketState
 from muster.infra.deploy.cdk_tools import DeployError
@@ -168,7 +169,7 @@ class Account:
 
     def run_input(self, machine: str, run: str) -> Mapping[str, Any]:
         """The input of a run; empty where the caller may not read it."""
-        execution = f"{machine.replace(':stateMachine:', ':execution:')}:{run}"
+        execution = execution_arn(machine, run)
         try:
             with translated():
                 return _json(self.client("stepfunctions").describe_execution(executionArn=execution)["input"])

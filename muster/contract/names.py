@@ -96,6 +96,11 @@ def run_name(execution_name: str) -> str:
     return identified_run_name(execution_name, execution_name)
 
 
+def execution_arn(state_machine_arn: str, execution: str) -> str:
+    """The ARN of an execution of a state machine."""
+    return f"{state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{execution}"
+
+
 def identified_run_name(head: str, identity: str) -> str:
     """A run's name that begins like `head`, as far as allowed, and differs for each `identity`."""
     digest = hashlib.sha256(identity.encode()).hexdigest()[:_DIGEST_LENGTH]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from muster.contract.run.seat_states import SeatChange, SeatState, SeatsView
 from muster.contract.timestamps import parse
@@ -26,16 +26,14 @@ def seats_text(seats: SeatsView) -> str:
     return ", ".join(words)
 
 
-def seat_lines(seats: SeatsView, states: Sequence[SeatState] = (SeatState.WAITING, SeatState.PARKED)) -> Iterator[str]:
+def seat_lines(seats: SeatsView) -> Iterator[str]:
     """A line for all seats that wait for the same, or are parked: they have no job to show."""
     for group in seats.groups:
-        if group.state not in states:
-            continue
         whose = f"rank{'s' if group.count > 1 else ''} {group.ranks}"
         if group.state is SeatState.WAITING:
             when = "" if group.until is None else f", next look {parse(group.until):%H:%M} UTC"
             yield f"{whose}: waiting for {group.reason}{when}"
-        else:
+        elif group.state is SeatState.PARKED:
             yield f"{whose}: {group.state}{f', {group.reason}' if group.reason else ''}"
 
 

@@ -5,6 +5,7 @@ Each replica has rounds of its own, and those of the same number share a row.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import JsonValue
@@ -113,10 +114,7 @@ def _metrics(replica: ReplicaView) -> dict[str, float]:
 
 def _chosen(last: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
     """The metrics of most replicas; first those of which the best value is known."""
-    counts: dict[str, int] = {}
-    for found in last:
-        for name in found:
-            counts[name] = counts.get(name, 0) + 1
+    counts = Counter(name for found in last for name in found)
     can_be_best = {name: best_rank(name, {0: 0.0, 1: 1.0}) is not None for name in counts}
     order = sorted(counts, key=lambda name: (not can_be_best[name], -counts[name], name))
     return tuple(order[:_METRICS_MAX])

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from muster.client.client_errors import ForeignStackError
+from muster.contract.aws.partitions import Locality
+from muster.contract.names import execution_arn
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation.type_defs import StackTypeDef
@@ -65,7 +67,7 @@ class Stack:
     @property
     def account(self) -> str:
         """The account of the stack."""
-        return self.state_machine_arn.split(":")[4]
+        return Locality.of_arn(self.state_machine_arn).account
 
     @property
     def dead_letters(self) -> str:
@@ -103,7 +105,7 @@ class Stack:
 
     def execution_arn(self, execution: str) -> str:
         """The ARN of the execution named `execution`."""
-        return f"{self.state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{execution}"
+        return execution_arn(self.state_machine_arn, execution)
 
 
 def outputs_of(stack: StackTypeDef) -> dict[str, str]:

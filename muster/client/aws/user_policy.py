@@ -31,12 +31,12 @@ _CHECKED_BY_DEPLOYMENTS = (
 
 def user_policy(stack: Stack) -> dict[str, Any]:
     """What starting, watching and ending runs needs, of this stack's resources; not what `muster deadletters` needs."""
-    partition, region, account = (stack.state_machine_arn.split(":")[index] for index in (1, 3, 4))
+    place = Locality.of_arn(stack.state_machine_arn)
 
     def arn(service: str, resource: str) -> str:
-        return f"arn:{partition}:{service}:{region}:{account}:{resource}"
+        return f"{place.arn(service)}:{resource}"
 
-    bucket = f"arn:{partition}:s3:::{stack.bucket}"
+    bucket = f"arn:{place.partition}:s3:::{stack.bucket}"
     control = [f"control/*/{name}" for name in _READ_OF_CONTROL]
     statements = [
         _allow("Stack", ["cloudformation:DescribeStacks"], [arn("cloudformation", f"stack/{stack.name}/*")]),

@@ -27,6 +27,7 @@ from muster.contract.backend import Backend
 from muster.contract.document import Document
 from muster.contract.errors import Problem, SpecError
 from muster.contract.layout import s3_uri
+from muster.contract.names import execution_arn
 from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.forecast import Forecast
 from muster.contract.run.job_request import training_job_request
@@ -124,10 +125,6 @@ class DeploymentContext:
     """The account's quotas by name, for an elastic run; None where they are not known."""
     places: Mapping[str, KnownPlace] = field(default_factory=dict)
     """Of a run with places: those of the stack, beside home."""
-
-    def execution_arn(self, run: str) -> str:
-        """The ARN that the execution of `run` would have."""
-        return f"{self.state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{run}"
 
     @classmethod
     def placeholders(cls) -> DeploymentContext:
@@ -250,7 +247,7 @@ def _plan(spec: Spec, context: DeploymentContext, source: PackedSource | None) -
     if complete.named_role is not None:
         complete = complete.model_copy(update={"role_arn": f"<arn-of-{complete.named_role}>"})
     run = spec.name or _RUN
-    return Plan.make(run, context.execution_arn(run), _START, context.place, complete)
+    return Plan.make(run, execution_arn(context.state_machine_arn, run), _START, context.place, complete)
 
 
 def _of_the_replicas(ranks: Sequence[Spec]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pydantic import Field
 from muster.client.aws.deployed_stack import Stack
 from muster.client.runs.run_list import RunSummary
 from muster.contract import timestamps
+from muster.contract.aws.partitions import Locality
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.document import Document
 from muster.contract.layout import RunLayout, s3_uri
@@ -48,7 +49,7 @@ def runs_page(stack: Stack, runs: Sequence[RunSummary], *, more: bool) -> RunsPa
     now = timestamps.text(datetime.now(UTC))
     return RunsPage(
         stack=stack.name,
-        region=stack.state_machine_arn.split(":")[3],
+        region=Locality.of_arn(stack.state_machine_arn).region,
         made_at=now,
         more=more,
         prices=f"instances alone, at on-demand prices of {SHIPPED_PRICES.region}, {SHIPPED_PRICES.as_of}",

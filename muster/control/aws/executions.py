@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError
 
 from muster.contract.errors import RunNameTakenError
-from muster.contract.names import run_name
+from muster.contract.names import execution_arn, run_name
 from muster.control.aws.aws_errors import error_code, tolerated
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Executions:
         return None
 
     def _arn(self, name: str) -> str:
-        return f"{self._machine.replace(':stateMachine:', ':execution:', 1)}:{name}"
+        return execution_arn(self._machine, name)
 
     def live_runs(self) -> set[str]:
         """The names of the runs whose executions are running."""

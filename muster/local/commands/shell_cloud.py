@@ -13,7 +13,7 @@ from muster.local.local_cloud import LocalCloud
 from muster.local.process_environment import LOOPBACK
 
 
-def cloud_of_shell(state: Path | None, environment: Mapping[str, str] = os.environ) -> LocalCloud:
+def cloud_of_shell(state: Path | None) -> LocalCloud:
     """The cloud whose state lies in `state`; None: the one that the shell uses, or the one of this folder.
 
     Raises:
@@ -21,7 +21,7 @@ def cloud_of_shell(state: Path | None, environment: Mapping[str, str] = os.envir
         NotRunningError: none was started there.
         DeadCloudError: it does not answer.
     """
-    return LocalCloud.attach(state or shell_state(environment))
+    return LocalCloud.attach(state or shell_state(os.environ))
 
 
 def shell_state(environment: Mapping[str, str], folder: Path = DEFAULT_STATE) -> Path:
