@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +16,7 @@ from muster.client.aws.s3_route import Routes, read_routes
 from muster.client.aws.training_jobs import active_jobs, job_tags
 from muster.client.client_errors import ClientError, DeniedError, UnreachableError
 from muster.contract.aws.partitions import Locality
+from muster.contract.document import json_object
 from muster.contract.names import execution_arn
 from muster.contract.run.orphans import ActiveJob
 from muster.infra.deploy.bucket_requirements import BucketState
@@ -138,7 +138,7 @@ class Account:
         rules = self._part(lambda: client.get_bucket_lifecycle_configuration(**owner)["Rules"])
         notifications = self._part(lambda: client.get_bucket_notification_configuration(**owner))
         return BucketState(
-            statements=[] if policy is None else _json(policy).get("Statement", []),
+            statements=[] if policy is None else json_object(policy).get("Statement", []),
             rules=rules or [],
             notifications={key: value for key, value in (notifications or {}).items() if key != "ResponseMetadata"},
         )
@@ -146,14 +146,14 @@ class Account:
     def key_policy(self, key_arn: str) -> Mapping[str, Any]:
         """The policy of a KMS key."""
         with translated():
-            return _json(self.client("kms").get_key_policy(KeyId=key_arn, PolicyName="default")["Policy"])
+            return json_object(self.client("kms").get_key_policy(KeyId=key_arn, PolicyName="default")["Policy"])
 
     def role_trust(self, arn: str) -> Mapping[str, Any] | None:
         """The trust policy of a role of this account; None if there is no such role."""
         with translated("NoSuchEntity"):
             found = self.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"]
             policy = found["AssumeRolePolicyDocument"]  # botocore has parsed it
-            return policy if isinstance(policy, dict) else _json(policy)
+            return policy if isinstance(policy, dict) else json_object(policy)
         return None
 
     def answers(self, service: str, call: Callable[[Any], object]) -> bool:
@@ -172,7 +172,7 @@ class Account:
         execution = execution_arn(machine, run)
         try:
             with translated():
-                return _json(self.client("stepfunctions").describe_execution(executionArn=execution)["input"])
+                return json_object(self.client("stepfunctions").describe_execution(executionArn=execution)["input"])
         except DeniedError:
             return {}
 
@@ -198,13 +198,5 @@ def _yaml(text: str) -> dict[str, Any]:
     try:
         found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
     except yaml.YAMLError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _json(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.connection import open_session
 from muster.client.aws.dead_letter_queue import LISTED_MAX as LETTERS_MAX
-from muster.client.aws.reported import Execution, read_input
+from muster.client.aws.reported import Execution
 from muster.client.aws.workflow_executions import LISTED_MAX as RUNS_MAX
 from muster.client.client_errors import (
     OUTAGE_SECONDS,
@@ -35,6 +35,7 @@ from muster.client.client_errors import (
     may_have_started,
 )
 from muster.contract.backend import Backend
+from muster.contract.document import json_object
 from muster.contract.errors import RunNameTakenError, SpecError
 from muster.contract.layout import s3_uri
 from muster.contract.names import fresh_run_name, run_name, time_suffix
@@ -516,7 +517,7 @@ class Run:
 
     def spec(self) -> dict[str, Any]:
         """The spec that the run was started with, as it was written; the stack's defaults are not in it."""
-        return read_input(self._cloud.executions.input_of(self.name))
+        return json_object(self._cloud.executions.input_of(self.name))
 
     @property
     def console_url(self) -> str:

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from typing import ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import pydantic_core
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -123,6 +123,15 @@ class StoredDocument(StoredPart):
         for step in cls.steps[form - 1 :]:
             fields = step.upgrade(fields)
         return {**fields, **cls.current_form()}
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in a text that anybody may have written; an empty one where there is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def written_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:

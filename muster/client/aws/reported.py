@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from muster.contract.backend import Backend
+from muster.contract.document import json_object
 from muster.contract.spec.elastic import SeatLimits
 from muster.contract.spec.recipe_reference import RunRecipe
 from muster.contract.training.ranks import parse_ranks
@@ -74,10 +75,16 @@ class Execution(ExecutionSummary):
     clusters: Mapping[int, str] = field(default_factory=dict)
     """The ranks whose jobs run on HyperPod clusters, with the names of these; no name: the stack's only cluster."""
 
+    @property
+    def end(self) -> str:
+        """Why it has ended, as Step Functions says it."""
+        return ": ".join(filter(None, (self.error, self.cause)))
+
     @classmethod
     def from_description(cls, answer: DescribeExecutionOutputTypeDef) -> Execution:
         """The execution in an answer of DescribeExecution."""
-        spec = read_input(answer.get("input", ""))
+        # The input of an execution whose spec was refused may be anything.
+        spec = json_object(answer.get("input", ""))
         return cls(
             name=answer["name"],
             status=ExecutionStatus(answer["status"]),
@@ -96,15 +103,6 @@ class Execution(ExecutionSummary):
             error=answer.get("error") or "",
             cause=_message(answer.get("cause") or ""),
         )
-
-
-def read_input(document: str) -> dict[str, JsonValue]:
-    """The input of an execution; empty where it is not a mapping (a spec that was refused)."""
-    try:
-        found: JsonValue = json.loads(document)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _replicas(spec: Mapping[str, JsonValue]) -> int:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from muster.client.aws.dead_letter_queue import QueueMessage
 from muster.contract import timestamps
-from muster.contract.document import Document
+from muster.contract.document import Document, json_object
 from muster.contract.names import JobName, run_name
 from muster.contract.run.notices import NOTICES, Notice
 from muster.contract.run.run_events import RUN_REQUESTED, SCALE_REQUESTED, SOURCE
@@ -80,7 +80,7 @@ def read_letter(message: QueueMessage, functions: Mapping[str, str], prefix: str
         functions: the physical names of the stack's functions by their names.
         prefix: the stack's job prefix.
     """
-    body = _json(message.body)
+    body = json_object(message.body)
     given_up_by = _given_up_by(message, body)
     if given_up_by is GivenUpBy.SNS:
         body = _as_invocation(body)
@@ -102,14 +102,6 @@ def read_letter(message: QueueMessage, functions: Mapping[str, str], prefix: str
         return ReadLetter(letter)
     payload = message.body if given_up_by is not GivenUpBy.SNS else json.dumps(body)
     return ReadLetter(letter, functions[function], payload)
-
-
-def _json(body: str) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _given_up_by(message: QueueMessage, body: Mapping[str, Any]) -> GivenUpBy:
@@ -212,7 +204,7 @@ def _part(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _object_keys(body: Mapping[str, Any]) -> list[str]:
     """The keys of the objects that S3's notifications name."""
-    records = [_json(str(_part(record, "Sns").get("Message"))) for record in _records(body)]
+    records = [json_object(str(_part(record, "Sns").get("Message"))) for record in _records(body)]
     return [str(_part(_part(item, "s3"), "object").get("key")) for record in records for item in _records(record)]
 
 

@@ -126,8 +126,7 @@ def _of_execution(execution: Execution) -> Iterator[EventLogEntry]:
     resumed = f", continuing {execution.parent}" if execution.parent else ""
     yield _entry(EventKind.RUN_STARTED, execution.started_at, f"the run started with {replicas}{resumed}")
     if execution.ended_at is not None:
-        cause = ": ".join(part for part in (execution.error, execution.cause) if part)
-        words = f"the execution {_ENDED.get(execution.status, 'ended')}{f': {cause}' if cause else ''}"
+        words = f"the execution {_ENDED.get(execution.status, 'ended')}{f': {execution.end}' if execution.end else ''}"
         yield _entry(EventKind.RUN_ENDED, execution.ended_at, words)
 
 

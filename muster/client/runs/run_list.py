@@ -156,9 +156,8 @@ def _wanted(cloud: Cloud, limits: SeatLimits, execution: str) -> int:
 
 
 def _of_execution(described: Execution) -> dict[str, Any]:
-    said = [described.cause] if described.error in _ENDED_BY_MUSTER else [described.error, described.cause]
     return {
-        "reason": ": ".join(filter(None, said)),
+        "reason": described.cause if described.error in _ENDED_BY_MUSTER else described.end,
         "replicas": described.replicas or None,
         "parent": described.parent,
         "recipe": None if described.recipe is None else described.recipe.name,

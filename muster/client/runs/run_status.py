@@ -286,7 +286,7 @@ def run_status(seen: Observation) -> RunStatus:
     return RunStatus(
         run=seen.run,
         state=state,
-        reason=_reason(execution, seen.result),
+        reason=seen.result.reason if seen.result else execution.end,
         started_at=timestamps.text(execution.started_at),
         ended_at=timestamps.text(execution.ended_at) if execution.ended_at else None,
         behind=seen.behind,
@@ -511,9 +511,3 @@ def _state(
     if latest and watched:
         return RunState.STOPPING
     return execution_state(execution.status)
-
-
-def _reason(execution: Execution, result: Result | None) -> str:
-    if result:
-        return result.reason
-    return ": ".join(part for part in (execution.error, execution.cause) if part)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -13,6 +12,7 @@ from urllib.parse import parse_qs, unquote
 
 from botocore.exceptions import UnknownServiceError
 
+from muster.contract.document import json_object
 from muster.local.counted_calls import Call
 from muster.local.sagemaker.request_validation import service_model
 from muster.local.service.http_request import EndpointRequest
@@ -60,11 +60,7 @@ async def resources(request: EndpointRequest, call: Call) -> Collection[str]:
 
 async def document_of(request: EndpointRequest) -> dict[str, Any]:
     """The JSON object of a request; an empty one where it has none."""
-    try:
-        document = json.loads(await request.body())
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
+    return json_object(await request.body())
 
 
 def object_of(request: EndpointRequest) -> tuple[str, str]:
