@@ -32,18 +32,13 @@ class _Condition(TypedDict, total=False):
     IfMatch: str
 
 
-class _Stored(NamedTuple):
-    etag: str
-    at: datetime
-
-
 def readers(objects: int) -> int:
     """How many threads read so many small objects: a new connection takes as long as about four reads."""
     return min(_READERS_MAX, max(1, -(-objects // _READS_PER_CONNECTION)))
 
 
 class Item(NamedTuple):
-    """An object in a listing, and when it was written."""
+    """An object, and when it was written."""
 
     key: str
     etag: str
@@ -142,9 +137,9 @@ class BucketObjects:
             with translated("PreconditionFailed", "ConditionalRequestConflict"):
                 self._connection.s3.put_object(Bucket=bucket, Key=key, Body=body(), **condition)
 
-    def _stored(self, key: str) -> _Stored | None:
+    def _stored(self, key: str) -> Item | None:
         bucket = self._connection.stack.bucket
         with translated("404"):
             found = self._connection.s3.head_object(Bucket=bucket, Key=key)
-            return _Stored(found["ETag"], found["LastModified"])
+            return Item(key, found["ETag"], found["LastModified"])
         return None

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
+from muster.client.cli.output import columns
 from muster.contract.document import Document
 from muster.contract.spec.recipe_reference import Family, Origin
 
@@ -34,10 +35,7 @@ class PlannedRecipe(Document):
 
 def source_lines(sources: Sequence[RecipeSource]) -> Iterator[str]:
     """A line for each source: how many values came from it, and where it is."""
-    counts = [f"{source.values:,}" for source in sources]
-    names = max((len(source.origin) for source in sources), default=0)
-    figures = max(map(len, counts), default=0)
-    for source, count in zip(sources, counts, strict=True):
-        # A place may be longer than the terminal: it is the only part that can be, so it stands last.
-        place = "" if source.place == source.origin else f"  {source.place}"
-        yield f"  {source.origin:<{names}}  {count:>{figures}}{place}"
+    # A place may be longer than the terminal: it is the only part that can be, so it stands last.
+    places = ("" if source.place == source.origin else source.place for source in sources)
+    rows = [(one.origin, f"{one.values:,}", place) for one, place in zip(sources, places, strict=True)]
+    yield from (f"  {line}" for line in columns(rows, right=(1,)))
