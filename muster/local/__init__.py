@@ -5,6 +5,7 @@ The names load on first use: what runs in a container of the embedded cloud need
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,16 +13,12 @@ if TYPE_CHECKING:
     from muster.local.local_cloud import LocalCloud
 
 __all__ = ["LocalCloud", "Settings"]
+_HOMES = {"LocalCloud": "muster.local.local_cloud", "Settings": "muster.local.cloud_settings"}
 
 
 def __getattr__(name: str) -> object:
-    if name == "LocalCloud":
-        from muster.local.local_cloud import LocalCloud  # noqa: PLC0415 - on first use
-
-        return LocalCloud
-    if name == "Settings":
-        from muster.local.cloud_settings import Settings  # noqa: PLC0415 - on first use
-
-        return Settings
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    if name not in _HOMES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    found: object = getattr(import_module(_HOMES[name]), name)
+    return found

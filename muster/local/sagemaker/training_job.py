@@ -244,8 +244,6 @@ class Job:
         with self._lock:
             shown = _echoed(self.request)
             shown.update(self._state(unit=_seconds))
-            shown["SecondaryStatusTransitions"] = [entry.document(_seconds) for entry in self._transitions]
-            shown["ResourceConfig"] = self._resources()
             # From the beginning, as the model requires it: it is no proof of a success.
             shown["ModelArtifacts"] = {"S3ModelArtifacts": self.artifacts}
             if self._training_started is not None and self._ended is not None:
@@ -301,8 +299,6 @@ class Job:
     def _change(self) -> Change:
         detail: dict[str, object] = {name: value for name, value in self.request.items() if name in _EVENT_FIELDS}
         detail.update(self._state(unit=_milliseconds))
-        detail["SecondaryStatusTransitions"] = [entry.document(_milliseconds) for entry in self._transitions]
-        detail["ResourceConfig"] = self._resources()
         detail["ModelArtifacts"] = {"S3ModelArtifacts": self.artifacts} if self._is_stored else {}
         detail["Tags"] = [{"Key": key, "Value": value} for key, value in self.tags.items()]
         return Change(self.name, self.arn, self._status, self._transitions[-1].status, detail)
@@ -323,6 +319,8 @@ class Job:
             "SecondaryStatus": self._transitions[-1].status,
             "CreationTime": unit(self.created),
             "LastModifiedTime": unit(self._modified),
+            "SecondaryStatusTransitions": [entry.document(unit) for entry in self._transitions],
+            "ResourceConfig": self._resources(),
         }
         if self._failure_reason is not None:
             shown["FailureReason"] = self._failure_reason
