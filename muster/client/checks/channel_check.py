@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError as AwsError
-
-from muster.client.aws.error_translation import error_code, translated
+from muster.client.aws.error_translation import translated
 from muster.client.checks.check_findings import CheckFindings
 from muster.client.client_errors import ClientError
 from muster.contract.errors import Problem
@@ -48,20 +46,17 @@ def _sources(spec: Spec) -> Iterator[tuple[str, S3DataSource]]:
 
 def _check(s3: S3Client, field: str, source: S3DataSource) -> CheckFindings:
     bucket, key = split_s3_uri(source.s3_uri)
+    is_object = source.s3_data_type in {"ManifestFile", "AugmentedManifestFile"}
     try:
-        with translated():
-            try:
-                if source.s3_data_type in {"ManifestFile", "AugmentedManifestFile"}:
-                    s3.head_object(Bucket=bucket, Key=key)
-                    return CheckFindings()
-                answer = s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
-            except AwsError as error:
-                if error_code(error) not in {"404", "NoSuchBucket", "NoSuchKey"}:
-                    raise
-                return _nothing(field, source, "no such bucket" if error_code(error) == "NoSuchBucket" else "")
+        with translated("404", "NoSuchBucket", "NoSuchKey"):
+            if is_object:
+                s3.head_object(Bucket=bucket, Key=key)
+                return CheckFindings()
+            answer = s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
+            return CheckFindings() if answer.get("KeyCount") else _nothing(field, source)
     except ClientError as error:
         return CheckFindings(remarks=(f"it is not known whether {source.s3_uri} has data: {str(error).rstrip('.')}",))
-    return CheckFindings() if answer.get("KeyCount") else _nothing(field, source)
+    return _nothing(field, source, "" if is_object else "no such bucket")
 
 
 def _nothing(field: str, source: S3DataSource, why: str = "") -> CheckFindings:
