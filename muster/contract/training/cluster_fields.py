@@ -5,8 +5,7 @@ Each becomes one HyperPodPyTorchJob (job_document.py), whose members are named b
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
@@ -36,30 +35,21 @@ LabelValue = Annotated[
 ]
 
 
-class TopologyMode(StrEnum):
-    """How strictly the pods of a job lie close together."""
-
-    PREFERRED = "preferred"
-    REQUIRED = "required"
-
-
-class TopologyLevel(StrEnum):
-    """The labels of EKS that say where a node lies in the network."""
-
-    LAYER_1 = "topology.k8s.aws/network-node-layer-1"
-    LAYER_2 = "topology.k8s.aws/network-node-layer-2"
-    LAYER_3 = "topology.k8s.aws/network-node-layer-3"
-    ULTRASERVER = "topology.k8s.aws/ultraserver-id"
+TopologyLevel = Literal[
+    "topology.k8s.aws/network-node-layer-1",
+    "topology.k8s.aws/network-node-layer-2",
+    "topology.k8s.aws/network-node-layer-3",
+    "topology.k8s.aws/ultraserver-id",
+]
+"""The labels of EKS that say where a node lies in the network."""
 
 
 class Topology(Document):
     """Kueue's topology-aware scheduling (kueue.x-k8s.io/podset-*-topology)."""
 
-    level: TopologyLevel = Field(strict=False, description="within one node of this layer of the network")
-    mode: TopologyMode = Field(
-        default=TopologyMode.PREFERRED,
-        strict=False,
-        description="`required`: the job waits until there is such a place",
+    level: TopologyLevel = Field(description="within one node of this layer of the network")
+    mode: Literal["preferred", "required"] = Field(
+        default="preferred", description="`required`: the job waits until there is such a place"
     )
 
 
@@ -111,16 +101,6 @@ class OperatorRestarts(Document):
     )
 
 
-class LogOperator(StrEnum):
-    """How the metric of a log rule is compared (operator)."""
-
-    GT = "gt"
-    LT = "lt"
-    EQ = "eq"
-    GTEQ = "gteq"
-    LTEQ = "lteq"
-
-
 class LogRule(Document):
     """A rule by which the operator's agent reads the log of a pod (logMonitoringConfiguration)."""
 
@@ -143,8 +123,8 @@ class LogRule(Document):
         le=2**63 - 1,
         description="what the metric is compared with; a whole number (metricThreshold)",
     )
-    operator: LogOperator | None = Field(
-        default=None, strict=False, description="a metric for which this holds is a fault"
+    operator: Literal["gt", "lt", "eq", "gteq", "lteq"] | None = Field(
+        default=None, description="a metric for which this holds is a fault"
     )
     data_points: int = Field(default=1, ge=1, le=1_000, description="how many in a row (metricEvaluationDataPoints)")
 

@@ -156,7 +156,7 @@ def _topology(topology: Topology | None) -> _Json:
     """Kueue: the topology annotations of a pod set."""
     if topology is None:
         return {}
-    return {f"kueue.x-k8s.io/podset-{topology.mode.value}-topology": topology.level.value}
+    return {f"kueue.x-k8s.io/podset-{topology.mode}-topology": topology.level}
 
 
 def _pod(plan: Plan, spec: Spec, rank: int, attempt: int, shortages: int) -> _Json:
@@ -299,7 +299,7 @@ def _log_rule(rule: LogRule) -> _Json:
         "expectedStartCutOffInSeconds": rule.start_within_seconds,
         "expectedRecurringFrequencyInSeconds": rule.every_seconds,
         "metricThreshold": rule.threshold,
-        "operator": rule.operator and rule.operator.value,
+        "operator": rule.operator,
         "metricEvaluationDataPoints": rule.data_points if compared else None,
     }
     return _set(members)
