@@ -26,8 +26,8 @@ CODE = """
 
     base, stop = Path(sys.argv[1]), Stop()
     stop.set()
-    work = PodWork(job="muster-one-r0-a1", program=("true",), checkpoints_uri="", output_uri="", notices_uri="",
-                   instances=1)
+    work = PodWork(job="muster-one-r0-a1", program=("true",), checkpoints_uri="s3://b/c/", output_uri="s3://b/o/",
+                   notices_uri="s3://b/notices/one/", instances=1)
     pod = _Pod(Pod(work, base), PodFolder.of(base), None, Objects(), stop)
     threading.Timer(10, os._exit, [9]).start()
     print(pod._wait(agent), flush=True)

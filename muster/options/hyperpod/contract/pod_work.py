@@ -5,9 +5,12 @@ Mounted in every pod are shared memory, and the folders below /opt/ml that are w
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from muster.contract.document import StoredDocument, StoredPart
+from muster.contract.run.notices import NOTICES
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR
 
 ENV_POD_WORK = "MUSTER_POD_WORK"
@@ -28,11 +31,14 @@ TREE_PATHS = {f"{DEFAULT_BASE_DIR}/{folder}": folder for folder in (*_FOLDERS, _
 """The paths of the tree with their folders in its volume. A volume of a spec may keep the local states instead."""
 
 
+_Uri = Annotated[str, Field(pattern="^s3://[^/]")]
+
+
 class PodChannel(StoredPart):
     """An input channel: what lies under `uri` is copied to input/data/`name` before the program starts."""
 
-    name: str
-    uri: str
+    name: str = Field(pattern="^[A-Za-z0-9._-]{1,64}$")
+    uri: _Uri
 
 
 class PodWork(StoredDocument):
@@ -43,11 +49,11 @@ class PodWork(StoredDocument):
     output/failure (the reason in the end notice).
     """
 
-    job: str
+    job: str = Field(pattern="^.+-r(0|[1-9][0-9]{0,3})-a[1-9][0-9]{0,2}$")
     program: tuple[str, ...] = Field(min_length=1)
     channels: tuple[PodChannel, ...] = ()
     hyper_parameters: dict[str, str] = Field(default_factory=dict)
-    checkpoints_uri: str = Field(description="s3://…/checkpoints/{run}/r{rank}/")
-    output_uri: str = Field(description="below it the archives of {job}/output/ are written")
-    notices_uri: str = Field(description="s3://…/notices/{run}/")
+    checkpoints_uri: _Uri = Field(description="s3://…/checkpoints/{run}/r{rank}/")
+    output_uri: _Uri = Field(description="below it the archives of {job}/output/ are written")
+    notices_uri: str = Field(pattern=f"^s3://[^/]+/{NOTICES}[^/]+/$", description="s3://…/notices/{run}/")
     instances: int = Field(ge=1, description="instances of the job when it starts")
