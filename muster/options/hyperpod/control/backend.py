@@ -91,24 +91,19 @@ class ClusterService(Patient):
         Raises:
             StillRunningError: a job of the run is still ending.
         """
-        from muster.options.hyperpod.control.cluster_rights import remove_rights  # noqa: PLC0415
-
-        remove_rights(self._identities(plan.place.job_prefix), self.namespace, plan, budget)
+        self._identities(plan.place.job_prefix).remove(plan, budget)
 
     def sweep(
         self, job_prefix: str, live_runs: Callable[[], Collection[str]], young_seconds: float, errors: list[str]
     ) -> None:
         """Take the rights of pods of other runs away, on all clusters of the stack."""
-        if not self.clusters.clusters:
-            return
-        from muster.options.hyperpod.control.cluster_rights import sweep_rights  # noqa: PLC0415
-
-        sweep_rights(self._identities(job_prefix), self.namespace, live_runs, young_seconds, errors)
+        if self.clusters.clusters:
+            self._identities(job_prefix).sweep(live_runs, young_seconds, errors)
 
     def _identities(self, job_prefix: str) -> RunIdentities:
         from muster.options.hyperpod.control.run_identity import RunIdentities  # noqa: PLC0415
 
-        return RunIdentities(self.apis, job_prefix)
+        return RunIdentities(self.apis, self.namespace, job_prefix)
 
 
 OFFER = ServiceOffer(Backend.HYPERPOD, ClusterService.opened)

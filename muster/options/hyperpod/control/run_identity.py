@@ -1,14 +1,15 @@
 """The rights of a run's pods on each cluster that it uses: a service account and its pod identity association.
 
-Both are made when the run is planned and deleted when no job of it is left. Every step is idempotent.
+Both are made when the run is planned, and deleted when no job of it is left: at its end, or by the sweep. Every step is
+idempotent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
@@ -18,7 +19,10 @@ from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.names import is_run_name
 from muster.contract.run.plan import Plan
 from muster.control.aws.aws_errors import error_code, error_message, is_transient
+from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
+from muster.control.runtime.parallel import each_that_succeeds
+from muster.control.stop import StillRunningError
 from muster.options.hyperpod.contract.object_identity import (
     ACCOUNT_HEAD,
     GROUP,
@@ -37,6 +41,9 @@ from muster.options.hyperpod.control.cluster_errors import (
     ClusterUnauthorizedError,
     ClusterUnknownError,
 )
+
+if TYPE_CHECKING:
+    from muster.options.hyperpod.control.cluster_jobs import ClusterJobs
 
 TAG_STACK = "muster:stack"
 _REMEDY = "deploy the stack again: its functions need their access entries and roles on the cluster"
@@ -74,11 +81,10 @@ class Association:
 
 
 class RunIdentities:
-    """The service accounts and associations of runs."""
+    """The service accounts and associations of runs. `jobs_in` gives the jobs in a namespace of a cluster."""
 
-    def __init__(self, apis: ClusterApis, job_prefix: str) -> None:
-        self.apis = apis
-        self.job_prefix = job_prefix
+    def __init__(self, apis: ClusterApis, jobs_in: Callable[[str, str], ClusterJobs], job_prefix: str) -> None:
+        self._apis, self._jobs_in, self._job_prefix = apis, jobs_in, job_prefix
 
     # --- planning ------------------------------------------------------------------------------
 
@@ -114,7 +120,7 @@ class RunIdentities:
         field, where = "hyperpod.cluster", f"{place.cluster}, namespace {place.namespace}"
         try:
             path = f"/apis/{GROUP}/{VERSION}/namespaces/{place.namespace}/{PLURAL}"
-            self.apis.api(place.cluster).get(path, budget, limit="1")
+            self._apis.api(place.cluster).get(path, budget, limit="1")
         except (ClusterGoneError, ClusterUnknownError) as error:
             return StatedProblem(field, str(error), "")
         except ClusterRefusedError as refused:
@@ -130,8 +136,8 @@ class RunIdentities:
 
     def _associate(self, plan: Plan, place: ClusterPlace, role_arn: str, policy: str) -> Problem | None:
         """Give the pods of the run's account the role within the policy; an association of an earlier try stays."""
-        eks, cluster = self.apis.clients.eks, self.apis.cluster(place.cluster).eks_cluster
-        account, tags = service_account(plan.run), {names.TAG_RUN: plan.run, TAG_STACK: self.job_prefix}
+        eks, cluster = self._apis.clients.eks, self._apis.cluster(place.cluster).eks_cluster
+        account, tags = service_account(plan.run), {names.TAG_RUN: plan.run, TAG_STACK: self._job_prefix}
         request = {
             "clusterName": cluster,
             "namespace": place.namespace,
@@ -171,7 +177,7 @@ class RunIdentities:
 
     def _listed(self, cluster: str, **place: str) -> Iterator[dict[str, Any]]:
         """What a list of an EKS cluster's associations shows of each; none where there is no such cluster."""
-        pages = self.apis.clients.eks.get_paginator("list_pod_identity_associations")
+        pages = self._apis.clients.eks.get_paginator("list_pod_identity_associations")
         try:
             for page in pages.paginate(clusterName=cluster, **place):
                 yield from page["associations"]
@@ -181,7 +187,7 @@ class RunIdentities:
 
     def _described(self, cluster: str, association: str) -> dict[str, Any]:
         """An association with its role and tags; empty where it is gone."""
-        eks = self.apis.clients.eks
+        eks = self._apis.clients.eks
         try:
             answer = eks.describe_pod_identity_association(clusterName=cluster, associationId=association)
         except ClientError as error:
@@ -192,7 +198,7 @@ class RunIdentities:
         return found
 
     def _account(self, plan: Plan, place: ClusterPlace, budget: TimeBudget) -> Problem | None:
-        account, api = service_account(plan.run), self.apis.api(place.cluster)
+        account, api = service_account(plan.run), self._apis.api(place.cluster)
         path = f"/api/v1/namespaces/{place.namespace}/serviceaccounts"
         labels = self._labels(plan.run)
         document = {
@@ -219,15 +225,44 @@ class RunIdentities:
 
     def _labels(self, run: str) -> dict[str, str]:
         """By which an account of a run is known as Muster's."""
-        return {LABEL_STACK: self.job_prefix, LABEL_RUN: run}
+        return {LABEL_STACK: self._job_prefix, LABEL_RUN: run}
 
     # --- clearing up ---------------------------------------------------------------------------
 
-    def remove(self, cluster: str, namespace: str, run: str, budget: TimeBudget) -> None:
-        """Take the rights of a run's pods away. Nothing happens where there are none, or no cluster."""
+    def remove(self, plan: Plan, budget: TimeBudget) -> None:
+        """Take away the rights of the pods of a run that has ended. Nothing happens where there are none.
+
+        Raises:
+            StillRunningError: a job of the run is still ending, and its pods write their results with these rights.
+        """
+        for place in cluster_places(plan):
+            if not place.own_account:
+                self._remove(place.cluster, place.namespace, plan.run, budget)
+
+    def sweep(self, live_runs: Callable[[], Collection[str]], young_seconds: float, errors: list[str]) -> None:
+        """The same for what is left of runs that are not among `live_runs`, the running ones, on all clusters."""
+        now = clock.utc_now()
+
+        def sweep(one: Association) -> None:
+            if one.run not in live and self._is_older(one, young_seconds, now):
+                patience = self._jobs_in(one.cluster, one.namespace).patience
+                self._remove(one.cluster, one.namespace, one.run, patience)
+
+        names = [cluster.name for cluster in self._apis.clusters.clusters]
+        listed: Sequence[list[Association]] = each_that_succeeds(self._on_cluster, names, errors, str)
+        found = [one for of_cluster in listed for one in of_cluster]
+        # After the listing: what a run that starts in between has been given is not in it.
+        live = live_runs()
+        each_that_succeeds(sweep, found, errors, lambda one: f"the rights of the pods of {one.run} on {one.cluster}")
+
+    def _remove(self, cluster: str, namespace: str, run: str, budget: TimeBudget) -> None:
+        jobs = self._jobs_in(cluster, namespace)
+        if left := sum(1 for _ in jobs.under_names_of(self._job_prefix, run)):
+            message = f"{left} jobs of {run} are still ending in {jobs.place}"
+            raise StillRunningError(message)
         account = service_account(run)
         try:
-            api, eks_cluster = self.apis.api(cluster), self.apis.cluster(cluster).eks_cluster
+            api, eks_cluster = self._apis.api(cluster), self._apis.cluster(cluster).eks_cluster
             path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
             metadata = api.get(path, budget).get("metadata") or {}
             # A plan that found an account of another owner has left its association.
@@ -241,29 +276,29 @@ class RunIdentities:
         # Last: by its association the sweep finds what is left of a run.
         for found in self._of(eks_cluster, namespace, account):
             tags = found.get("tags") or {}
-            if tags.get(names.TAG_RUN) == run and tags.get(TAG_STACK) == self.job_prefix:
+            if tags.get(names.TAG_RUN) == run and tags.get(TAG_STACK) == self._job_prefix:
                 self._disassociate(eks_cluster, str(found["associationId"]))
 
     def _disassociate(self, cluster: str, association: str) -> None:
         try:
-            self.apis.clients.eks.delete_pod_identity_association(clusterName=cluster, associationId=association)
+            self._apis.clients.eks.delete_pod_identity_association(clusterName=cluster, associationId=association)
         except ClientError as error:
             if error_code(error) != NOT_FOUND:
                 raise
 
-    def listed(self, cluster: str) -> list[Association]:
+    def _on_cluster(self, cluster: str) -> list[Association]:
         """The associations on a cluster whose accounts are named like those of runs; of any stack."""
         return [
             Association(cluster, str(one["namespace"]), run, str(one["associationId"]))
-            for one in self._listed(self.apis.cluster(cluster).eks_cluster)
+            for one in self._listed(self._apis.cluster(cluster).eks_cluster)
             if is_run_name(run := str(one["serviceAccount"]).removeprefix(ACCOUNT_HEAD))
             and str(one["serviceAccount"]).startswith(ACCOUNT_HEAD)
         ]
 
-    def is_older(self, association: Association, seconds: float, now: datetime) -> bool:
+    def _is_older(self, association: Association, seconds: float, now: datetime) -> bool:
         """Whether an association is this stack's, and at least so old."""
-        found = self._described(self.apis.cluster(association.cluster).eks_cluster, association.id)
-        is_own = (found.get("tags") or {}).get(TAG_STACK) == self.job_prefix
+        found = self._described(self._apis.cluster(association.cluster).eks_cluster, association.id)
+        is_own = (found.get("tags") or {}).get(TAG_STACK) == self._job_prefix
         return is_own and (now - found["createdAt"]).total_seconds() >= seconds
 
 
