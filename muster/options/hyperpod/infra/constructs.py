@@ -23,8 +23,8 @@ from muster.infra.stack_option import NOTICES_OF_REPLICAS, Grant, Notices, Resou
 from muster.options.hyperpod.contract.object_identity import GROUP, PLURAL
 from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS
 from muster.options.hyperpod.infra.cluster_access import CalledBy, ClusterAccess, Rule
-from muster.options.hyperpod.infra.cluster_table import network_of
 from muster.options.hyperpod.infra.pod_role import PodRole, eks_cluster_arns
+from muster.options.hyperpod.infra.settings import network_of
 
 _LOOK_SECONDS = 300  # as react
 
