@@ -99,20 +99,15 @@ def _reference(document: Mapping[Any, Any], sources: RecipeSources, drafts: Sequ
 
 def _resolved(document: Mapping[Any, Any], read: ReadRecipe) -> tuple[Family, ResolvedRecipe]:
     """The recipe, resolved with what the rest of the spec says to it, and its family."""
-    given, own = placeholder_values(document, read, None), read.sources.inputs
-    completed = read.with_values(inputs={**given, **own})
+    completed = replace(read, given=placeholder_values(document, read, None))
     resolved = completed.resolve()
     family = family_of(resolved.document, document)
     if family is None:
         raise SpecError([_unknown_family(resolved)])
     # What a spec says to a recipe depends on the family, which is known once the recipe is resolved.
-    if (of_family := placeholder_values(document, read, family)) != given:
-        given = of_family
-        completed = read.with_values(inputs={**given, **own})
+    if (of_family := placeholder_values(document, read, family)) != completed.given:
+        completed = replace(read, given=of_family)
         resolved = completed.resolve()
-    paths = {resolved.named[name] for name in given.keys() - own if name in resolved.named}
-    from_spec = {path: Origin.SPEC for path in paths if resolved.origins.get(path) is Origin.INPUT}
-    resolved = replace(resolved, origins={**resolved.origins, **from_spec})
     counted, resolved = _with_count(document, family, completed, resolved)
     return family, _with_model(document, family, counted, resolved)
 
@@ -131,12 +126,11 @@ def _with_count(
     found = value_at(resolved.document, *path)
     if not isinstance(found, int) or found == count:
         return read, resolved
-    name = ".".join(path)
     if resolved.origins.get(path) in _OF_THE_USER:
-        allowed = f"{name} of the recipe was set to {found}"
+        allowed = f"{'.'.join(path)} of the recipe was set to {found}"
         raise SpecError([Problem("instance_count", str(count), "leave one of the two out", allowed)])
-    counted = read.with_values(overrides={**read.sources.overrides, name: count})
-    return counted, replace(counted.resolve(), origins={**resolved.origins, path: Origin.SPEC})
+    counted = read.with_value(path, count)
+    return counted, counted.resolve()
 
 
 def _with_model(
@@ -154,10 +148,9 @@ def _with_model(
     for path in paths:
         holder = value_at(resolved.document, *path[:-1])
         if isinstance(holder, dict) and path[-1] in holder:
-            same = holder[path[-1]] == place
-            again = resolved if same else read.with_value_of_spec(path, place).resolve()
-            kept = {one: resolved.origins.get(one, origin) for one, origin in again.origins.items()}
-            return replace(again, origins={**kept, path: Origin.SPEC})
+            if holder[path[-1]] == place:
+                return replace(resolved, origins={**resolved.origins, path: Origin.SPEC})
+            return read.with_value(path, place).resolve()
     allowed = f"recipes of this family name their model at {' or '.join('.'.join(one) for one in paths)}"
     statement = "the recipe has no place for a model"
     raise SpecError([StatedProblem("model", statement, "leave it out, or choose another recipe", allowed)])

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from pydantic import JsonValue
 
@@ -75,7 +74,9 @@ class ReadRecipe:
         recipe: the user's, where it is not the base itself.
         parameters: what the override specification says about each, by name.
         placeholders: the names of those in both documents, in order.
-        of_spec: a value that the rest of the spec decides, within the mappings that lead to it. It replaces any other.
+        given: what the rest of the spec says of the placeholders. An input of the user's comes before it.
+        of_spec: values that the rest of the spec decides, by paths of the resolved recipe. They replace any other, and
+            what refers to one gets it, too.
     """
 
     sources: RecipeSources
@@ -83,15 +84,12 @@ class ReadRecipe:
     recipe: ReadDocument | None
     parameters: Mapping[str, SpecifiedValue]
     placeholders: tuple[str, ...]
-    of_spec: JsonValue = None
+    given: Mapping[str, JsonValue]
+    of_spec: Mapping[tuple[str, ...], JsonValue]
 
-    def with_values(self, **values: dict[str, JsonValue]) -> ReadRecipe:
-        """The same texts, with other `overrides` or `inputs`."""
-        return replace(self, sources=self.sources.model_copy(update=values))
-
-    def with_value_of_spec(self, path: Sequence[str], value: str) -> ReadRecipe:
-        """The same, with `value` at a path that the resolved recipe has; what refers to that gets it, too."""
-        return replace(self, of_spec=reduce(lambda inner, name: {name: inner}, reversed(path), literal(value)))
+    def with_value(self, path: tuple[str, ...], value: JsonValue) -> ReadRecipe:
+        """The same, with one more value that the rest of the spec decides."""
+        return replace(self, of_spec={**self.of_spec, path: value})
 
     def resolve(self) -> ResolvedRecipe:
         """See `resolve`."""
@@ -116,7 +114,7 @@ def read_recipe(sources: RecipeSources) -> ReadRecipe:
     problems.raise_found()
     names = [name for one in read if not one.is_literal for name in placeholder_names(one.values)]
     base, recipe = read[0], read[1] if len(read) > 1 else None
-    return ReadRecipe(sources, base, recipe, parameters, tuple(dict.fromkeys(names)))
+    return ReadRecipe(sources, base, recipe, parameters, tuple(dict.fromkeys(names)), {}, {})
 
 
 def _read(source: SourceText, origin: Origin, problems: Problems) -> ReadDocument:
@@ -145,12 +143,13 @@ class _ResolvingRecipe:
 
     def __init__(self, read: ReadRecipe) -> None:
         self._read, self._sources, self._parameters = read, read.sources, read.parameters
+        self._inputs = {**read.given, **read.sources.inputs}
         self._problems = Problems()
 
     def result(self) -> ResolvedRecipe:
         base, recipe = self._read.base, self._read.recipe
         sources = self._sources
-        given = {"overrides": sources.overrides, "values": sources.values, "inputs": sources.inputs}
+        given = {"overrides": sources.overrides, "values": sources.values, "inputs": self._inputs}
         for name, values in given.items():
             _check_bounds(f"recipe.{name}", values, self._problems)
         # What cannot be read hides the rest: its values would all be unknown.
@@ -164,12 +163,12 @@ class _ResolvingRecipe:
             unfilled = [*unfilled, *filled.unfilled]
         merge(merged, sources.overrides, Origin.OVERRIDE, self._problems)
         merge(merged, sources.values, Origin.VALUE, self._problems)
-        if isinstance(self._read.of_spec, dict):
-            merge(merged, self._read.of_spec, Origin.SPEC, self._problems)
+        of_spec = {".".join(path): literal(value) for path, value in self._read.of_spec.items()}
+        merge(merged, of_spec, Origin.SPEC, self._problems)
         self._report_unfilled(unfilled, merged)
-        found = interpolated(merged.document, {_RESULTS: CHECKPOINT_DIR, **sources.inputs})
+        found = interpolated(merged.document, {_RESULTS: CHECKPOINT_DIR, **self._inputs})
         document = found.document
-        if self._read.of_spec is None:
+        if not self._read.of_spec:
             # Else they were checked without it; it may have replaced what refers to one.
             self._check_inputs(sources.inputs, found.used)
         for fault in found.faults:
@@ -195,15 +194,15 @@ class _ResolvingRecipe:
         for values, origin in ((sources.values, Origin.VALUE), (sources.overrides, Origin.OVERRIDE)):
             if not fixed and name in values and not isinstance(values[name], dict):
                 return Filling(values[name], origin)
-        if name in sources.inputs:
-            return Filling(sources.inputs[name], Origin.INPUT)
+        if name in self._inputs:
+            return Filling(self._inputs[name], Origin.INPUT if name in sources.inputs else Origin.SPEC)
         if name in self._parameters:
             return Filling(self._parameters[name].default, Origin.DEFAULT)
         return None
 
     def _report_unfilled(self, unfilled: list[tuple[Path, str, Origin]], merged: Merged) -> None:
         """Placeholders without a value, each once, unless a stronger source has set what they are in."""
-        known = [*self._parameters, *self._sources.inputs]
+        known = [*self._parameters, *self._inputs]
         reported: set[str] = set()
         for path, name, origin in unfilled:
             if name in reported or merged.origin_at(path) is not origin:
@@ -255,8 +254,8 @@ class _ResolvingRecipe:
         checked = [one for name, one in self._parameters.items() if name not in MACHINES]
         for parameter, path in ((one, path) for one in checked for path in merged.named.get(one.name, ())):
             value = value_at(document, *path)
-            # What the spec says was checked there.
-            if path in faulty or merged.origin_at(path) is Origin.SPEC:
+            # What the spec decides was checked there.
+            if path in faulty or path in self._read.of_spec:
                 continue
             if value is None or value == MISSING:
                 if parameter.required:

@@ -20,12 +20,13 @@ from muster.options.recipes.contract.recipe_text import NODES_MAX, PLACEHOLDER_N
 from muster.options.recipes.contract.resolved_recipe import Path, ReadDocument
 
 _PLACEHOLDER = re.compile(rf"(\\?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}")
+_LIVE = frozenset({Origin.DEFAULT, Origin.OVERRIDE, Origin.VALUE})
 _WHOLE = re.compile(rf"(['\"]?)\{{\{{\s*({PLACEHOLDER_NAME})\s*\}}\}}\1")
 
 
 @dataclass(frozen=True)
 class Filling:
-    """The value of a placeholder. The text of an input is never an interpolation."""
+    """The value of a placeholder. The text of an input, or of the spec's other fields, is never an interpolation."""
 
     value: JsonValue
     origin: Origin
@@ -81,7 +82,7 @@ class Filled:
             if not self._count(filling.value):
                 self._fault(path, "placeholders that make the recipe too large", "keep data in S3")
                 return None
-            return literal(filling.value) if filling.origin is Origin.INPUT else copied(filling.value)
+            return copied(filling.value) if filling.origin in _LIVE else literal(filling.value)
         return self._parts(text, path)
 
     def _parts(self, text: str, path: Path) -> JsonValue:
