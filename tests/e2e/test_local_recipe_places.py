@@ -150,7 +150,7 @@ def test_a_hubs_recipe_is_gathered_with_the_rights_to_the_hub_and_to_its_files(
     found = reader.hub_content(private, f"{model}-reference")
     assert found is not None
     own = f"arn:aws:sagemaker:us-east-1:{account}:hub-content/{private}/ModelReference/{model}-reference/1.0.0"
-    assert found.arn == own
+    assert found["HubContentArn"] == own
     assert reader.hub_content(private, model) is None
     assert reader.hub_content("no-such-hub", model) is None
     catalog = hub_recipes(lambda: open_session(None, None), model, private)

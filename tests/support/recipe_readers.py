@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.options.recipes.contract.checkout_recipe import checkout_recipe
-from muster.options.recipes.contract.recipe_reader import HubContent
 from muster.options.recipes.contract.recipe_text import TEXT_MAX
 from muster.options.recipes.contract.resolved_recipe import SourceText
 from muster.options.recipes.contract.text_places import PlaceError, S3Place
@@ -34,10 +33,12 @@ class MemoryReader:
             raise PlaceError(statement, "correct the URI")
         return _bounded(place.uri, self.objects[place.uri])
 
-    def hub_content(self, hub: str, model: str) -> HubContent | None:
+    def hub_content(self, hub: str, model: str) -> Mapping[str, str] | None:
         self.asked.append(hub)
         document = self.hubs.get(hub, {}).get(model)
-        return None if document is None else HubContent(hub, model, f"arn:{hub}/{model}", json.dumps(document))
+        if document is None:
+            return None
+        return {"HubContentArn": f"arn:{hub}/{model}", "HubContentDocument": json.dumps(document)}
 
     def hub_models(self, hub: str) -> Sequence[str]:
         return list(self.hubs.get(hub, {}))

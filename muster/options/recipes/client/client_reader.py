@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.client_errors import os_reason
 from muster.options.recipes.contract.gathering import gather
-from muster.options.recipes.contract.recipe_reader import CHECKOUT_FILES_MAX, HubContent, decoded
+from muster.options.recipes.contract.recipe_reader import CHECKOUT_FILES_MAX, decoded
 from muster.options.recipes.contract.recipe_request import read_request
 from muster.options.recipes.contract.recipe_text import TEXT_MAX
 from muster.options.recipes.contract.resolved_recipe import RecipeSources
@@ -120,7 +120,7 @@ class ClientReader:
                     refuse(statement, remedy)
                 raise
 
-    def hub_content(self, hub: str, model: str) -> HubContent | None:
+    def hub_content(self, hub: str, model: str) -> Mapping[str, Any] | None:
         """The model in this hub, or a reference to one; None where the hub, or the model in it, does not exist."""
         from botocore.exceptions import ClientError as AwsError  # noqa: PLC0415
 
@@ -139,7 +139,7 @@ class ClientReader:
                         remedy = "use a role that has sagemaker:DescribeHubContent on it"
                         refuse(f"these credentials may not read the hub {hub}", remedy)
                     raise
-            return HubContent(hub, model, found["HubContentArn"], found["HubContentDocument"])
+            return found
         return None
 
     def hub_models(self, hub: str) -> Sequence[str]:

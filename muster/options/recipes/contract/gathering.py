@@ -88,7 +88,7 @@ class _Gathering:
             "hub_model": model.name,
             "sequence_length": tokens_of(chosen.sequence_length),
             "image": chosen.image or None,
-            "weights": None if weights is None else self._tried("hub", lambda: own_place(weights, self.reader)),
+            "weights": self._tried("hub", lambda: own_place(weights, self.reader)) if weights else None,
         }
         if request.file is None:
             of_hub["name"] = chosen.name[:256] or model.name

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
 from muster.contract.errors import SpecError
 from muster.contract.text import some_of
 from muster.contract.training.model_source import PUBLIC_HUB, ModelSource
-from muster.options.recipes.contract.recipe_reader import HubContent, RecipeReader
+from muster.options.recipes.contract.recipe_reader import RecipeReader
 from muster.options.recipes.contract.recipe_request import HubRecipe
 from muster.options.recipes.contract.text_places import CUSTOMER_ID, PlaceError, refuse
 
@@ -31,8 +30,16 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) and len(value) <= _TEXT_MAX and value.isprintable() else ""
 
 
-def _names(value: object) -> tuple[str, ...]:
-    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
+def _items(kind: type) -> BeforeValidator:
+    """The items of a list that are of this type; none of anything else."""
+    return BeforeValidator(
+        lambda value: [one for one in value[:RECIPES_MAX] if isinstance(one, kind)] if isinstance(value, list) else []
+    )
+
+
+def _uri(value: object) -> str:
+    text = _text(value)
+    return text if text.startswith("s3://") else ""
 
 
 _Text = Annotated[str, BeforeValidator(_text)]
@@ -49,7 +56,7 @@ class CollectedRecipe(BaseModel):
     peft: _Flag = Field(default=False, alias="Peft")
     subscription: _Flag = Field(default=False, alias="IsSubscriptionModel")
     sequence_length: _Text = Field("", alias="SequenceLength")
-    instance_types: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field((), alias="SupportedInstanceTypes")
+    instance_types: Annotated[tuple[str, ...], _items(str)] = Field((), alias="SupportedInstanceTypes")
     template: _Text = Field("", alias="SmtjRecipeTemplateS3Uri", description="empty: for HyperPod clusters only")
     override_params: _Text = Field("", alias="SmtjOverrideParamsS3Uri")
     image: _Text = Field("", alias="SmtjImageUri")
@@ -71,42 +78,37 @@ class CollectedRecipe(BaseModel):
         return " ".join(part for part in parts if part) + (f" ({', '.join(notes)})" if notes else "")
 
 
-@dataclass(frozen=True)
-class HubModel:
+class HubModel(BaseModel):
     """A model in a hub, and what the hub's document says about it."""
 
     hub: str
     name: str
     arn: str
-    recipes: tuple[CollectedRecipe, ...]
-    weights: str | None
-    """TrainingArtifactUri: the prefix of weights that are ready for training."""
-    gated: bool
-    """Whether its licence must be accepted."""
-
-
-def _read(content: HubContent) -> HubModel:
-    where = f"the document of {content.model} in {content.hub}"
-    if len(content.document) > DOCUMENT_MAX:
-        statement = f"{where} has {len(content.document):,} characters; a hub's has at most {DOCUMENT_MAX:,}"
-        refuse(statement, "import it again")
-    try:
-        document = json.loads(content.document)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        refuse(f"{where} is not a JSON object", "import it again")
-    found = document.get("RecipeCollection")
-    items = found[:RECIPES_MAX] if isinstance(found, list) else []
-    weights = _text(document.get("TrainingArtifactUri"))
-    return HubModel(
-        content.hub,
-        content.model,
-        content.arn,
-        tuple(CollectedRecipe.model_validate(item) for item in items if isinstance(item, dict)),
-        weights if weights.startswith("s3://") else None,
-        document.get("GatedBucket") is True,
+    recipes: Annotated[tuple[CollectedRecipe, ...], _items(dict)] = Field((), alias="RecipeCollection")
+    weights: Annotated[str, BeforeValidator(_uri)] = Field(
+        "", alias="TrainingArtifactUri", description="the prefix of weights that are ready for training"
     )
+    gated: Annotated[bool, BeforeValidator(lambda value: value is True)] = Field(
+        default=False, alias="GatedBucket", description="whether its licence must be accepted"
+    )
+
+    @classmethod
+    def read(cls, hub: str, name: str, answer: Mapping[str, Any]) -> HubModel:
+        """The model in DescribeHubContent's answer.
+
+        Raises:
+            PlaceError: its document is no JSON object of a hub's size.
+        """
+        where, text = f"the document of {name} in {hub}", answer["HubContentDocument"]
+        if len(text) > DOCUMENT_MAX:
+            refuse(f"{where} has {len(text):,} characters; a hub's has at most {DOCUMENT_MAX:,}", "import it again")
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            refuse(f"{where} is not a JSON object", "import it again")
+        return cls.model_validate({**document, "hub": hub, "name": name, "arn": answer["HubContentArn"]})
 
 
 def own_place(uri: str, reader: RecipeReader) -> str:
@@ -122,8 +124,8 @@ def find_model(reader: RecipeReader, name: str, private_hub: str | None) -> HubM
     """
     hubs = list(dict.fromkeys(hub for hub in (private_hub, PUBLIC_HUB) if hub is not None))
     for hub in hubs:
-        if (content := reader.hub_content(hub, name)) is not None:
-            return _read(content)
+        if (answer := reader.hub_content(hub, name)) is not None:
+            return HubModel.read(hub, name, answer)
     near = difflib.get_close_matches(name, [one for hub in hubs for one in reader.hub_models(hub)], n=1, cutoff=0.6)
     remedy = f"did you mean {near[0]}?" if near else "use its name in the hub (HubContentName)"
     statement = f"there is no model named {name!r} in {' or '.join(hubs)}"
@@ -138,7 +140,7 @@ def hub_model(source: ModelSource, reader: RecipeReader, default_hub: str | None
     """
     try:
         model = find_model(reader, source.hub or "", source.private_hub or default_hub)
-        if model.weights is None:
+        if not model.weights:
             statement = f"{model.name} in {model.hub} has no weights for training (TrainingArtifactUri)"
             refuse(statement, "choose another model, or name its weights: {s3: URI}")
         if model.gated and source.accept_eula is not True:

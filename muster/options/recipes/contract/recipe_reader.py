@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from muster.options.recipes.contract.recipe_text import TEXT_MAX
 from muster.options.recipes.contract.text_places import S3Place, refuse
@@ -27,17 +26,6 @@ def decoded(body: bytes, place: str) -> str:
         refuse(f"{place} is not UTF-8 text", "write it as YAML")
 
 
-@dataclass(frozen=True)
-class HubContent:
-    """A model in a hub, as DescribeHubContent answers it."""
-
-    hub: str
-    model: str
-    arn: str
-    document: str
-    """HubContentDocument: JSON of at most 327,680 characters."""
-
-
 class RecipeReader(Protocol):
     """Reads what a request names. A read that fails is a `PlaceError` whose words a user can act on."""
 
@@ -55,8 +43,8 @@ class RecipeReader(Protocol):
             PlaceError: there is none, it may not be read, or it is no text of a recipe's size.
         """
 
-    def hub_content(self, hub: str, model: str) -> HubContent | None:
-        """The model in this hub, or a reference to one; None where the hub, or the model in it, does not exist.
+    def hub_content(self, hub: str, model: str) -> Mapping[str, Any] | None:
+        """What DescribeHubContent says of a model, or of a reference to one; None where there is none, or no such hub.
 
         Raises:
             PlaceError: the hub may not be read.

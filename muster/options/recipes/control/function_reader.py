@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -10,7 +11,7 @@ from muster.contract.aws.ranged_reads import first_bytes
 from muster.contract.layout import STACK_FOLDERS
 from muster.control.aws.aws_errors import error_code, http_status, is_denied
 from muster.control.aws.clients import Clients
-from muster.options.recipes.contract.recipe_reader import HubContent, decoded
+from muster.options.recipes.contract.recipe_reader import decoded
 from muster.options.recipes.contract.recipe_text import TEXT_MAX
 from muster.options.recipes.contract.text_places import S3Place, refuse
 
@@ -69,7 +70,7 @@ class FunctionReader:
                 raise
             refuse(f"the access point of {place.uri} cannot be reached: {error}", "correct its ARN")
 
-    def hub_content(self, hub: str, model: str) -> HubContent | None:
+    def hub_content(self, hub: str, model: str) -> Mapping[str, Any] | None:
         """The model in a hub that the role may read."""
         try:
             found = self._clients.sagemaker.describe_hub_content(
@@ -81,7 +82,7 @@ class FunctionReader:
             if is_denied(error):
                 refuse(f"the function plan may not read the hub {hub}", _LAUNCH)
             raise
-        return HubContent(hub, model, found["HubContentArn"], found["HubContentDocument"])
+        return found
 
 
 def _is_open(key: str) -> bool:
