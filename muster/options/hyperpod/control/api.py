@@ -13,6 +13,8 @@ from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.contract.cluster_token import SECONDS_VALID
 from muster.options.hyperpod.control.cluster_errors import (
+    ClusterConflictError,
+    ClusterNotFoundError,
     ClusterRefusedError,
     ClusterUnauthorizedError,
     ClusterUnavailableError,
@@ -32,6 +34,7 @@ and a function of a minute must be left the time to say so."""
 _UNAUTHORIZED = 401
 # EKS also answers 401 while STS throttles it, which it asks who calls.
 _RETRIED = {_UNAUTHORIZED, 429, 500, 502, 503, 504}
+_REFUSALS = {404: ClusterNotFoundError, 409: ClusterConflictError}
 _PAGE = 100
 _PAGES_MAX = 100  # of one list: 10,000 replicas
 _MESSAGE_MAX = 2_048
@@ -61,14 +64,14 @@ class KubernetesApi:
         """An object.
 
         Raises:
-            ClusterRefusedError: the API refused; with status 404 there is no such object.
+            ClusterRefusedError: the API refused; a ClusterNotFoundError where there is no such object.
             ClusterUnavailableError: it did not answer, or failed in passing, until the last try.
             ClusterUnauthorizedError: in the last try it did not know the caller.
         """
         return self._call("GET", _with_query(path, query), None, budget)
 
     def create(self, path: str, document: Mapping[str, object], budget: TimeBudget, **query: str) -> Json:
-        """Create an object; errors as for `get`. With status 409 its name is taken, perhaps by an earlier try."""
+        """Create an object; errors as for `get`. A ClusterConflictError: an earlier try may have made it."""
         return self._call("POST", _with_query(path, query), json.dumps(document).encode(), budget)
 
     def delete(self, path: str, options: Mapping[str, object], budget: TimeBudget) -> None:
@@ -145,7 +148,8 @@ class KubernetesApi:
     def _read(self, method: str, path: str, answer: HttpAnswer) -> Json:
         if answer.status >= 300:
             reason, message = _status(answer)
-            raise ClusterRefusedError(self.cluster, f"{method} {_bare(path)}", answer.status, reason, message)
+            refusal = _REFUSALS.get(answer.status, ClusterRefusedError)
+            raise refusal(self.cluster, f"{method} {_bare(path)}", answer.status, reason, message)
         if (found := _document(answer)) is None:
             message = f"The cluster {self.cluster} answered {method} {_bare(path)} without a JSON object"
             raise ClusterUnavailableError(message)

@@ -41,3 +41,11 @@ class ClusterRefusedError(MusterError):
         self.reason = reason
         self.message = message
         super().__init__(f"The cluster {cluster} refused {request}: {status} {reason}: {message}")
+
+
+class ClusterNotFoundError(ClusterRefusedError):
+    """404: it has no such object, or not even its kind."""
+
+
+class ClusterConflictError(ClusterRefusedError):
+    """409: the name is taken, or the object is not the one that was meant."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,13 @@ from muster.options.hyperpod.contract.object_identity import (
 )
 from muster.options.hyperpod.control.api import Json, KubernetesApi
 from muster.options.hyperpod.control.cluster_apis import ClusterApis
-from muster.options.hyperpod.control.cluster_errors import ClusterGoneError, ClusterRefusedError, ClusterUnknownError
+from muster.options.hyperpod.control.cluster_errors import (
+    ClusterConflictError,
+    ClusterGoneError,
+    ClusterNotFoundError,
+    ClusterRefusedError,
+    ClusterUnknownError,
+)
 from muster.options.hyperpod.control.job_on_cluster import JobOnCluster, note_look
 
 if TYPE_CHECKING:
@@ -44,7 +51,6 @@ if TYPE_CHECKING:
 _IMPATIENT = TimeBudget(-math.inf)
 _REASON_MAX = 1_024
 _STOP_TRIES = 4
-_NOT_FOUND, _CONFLICT = 404, 409
 _TAGS_KEPT = 10_000
 # How the API server repeats a value that it refuses: env[3].value: Invalid value: "…": must be a string.
 _REFUSED_VALUE = re.compile(
@@ -98,9 +104,9 @@ class ClusterJobs:
         """
         try:
             created = self._api().create(self._path, request, _IMPATIENT, fieldValidation="Strict")
+        except ClusterConflictError:
+            return Creation(is_new=False)
         except ClusterRefusedError as refused:
-            if refused.status == _CONFLICT:
-                return Creation(is_new=False)
             # Also where a reason enters the record: but half of a value that is cut off here would not be known there.
             words = _without_private_values(refused.message, request)
             what = f"{refused.status} {refused.reason}".strip()
@@ -142,10 +148,8 @@ class ClusterJobs:
             self._api().get(self._path, self.patience, limit="1")
         except ClusterGoneError as gone:
             status, secondary, reason = JobStatus.FAILED, CLUSTER_GONE, gone.reason
-        except ClusterRefusedError as refused:
+        except ClusterNotFoundError:
             # The operator was removed, and with their kind all jobs.
-            if refused.status != _NOT_FOUND:
-                raise
             status, secondary, reason = JobStatus.STOPPED, DELETED, f"{_WAS_DELETED}, with all jobs of its kind"
         else:
             status, secondary, reason = JobStatus.STOPPED, DELETED, _WAS_DELETED
@@ -176,15 +180,11 @@ class ClusterJobs:
             options = {"propagationPolicy": "Foreground", "preconditions": seen}
             try:
                 self._api().delete(f"{self._path}/{name}", options, self.patience)
-            except ClusterGoneError:
-                return
-            except ClusterRefusedError as refused:
-                if refused.status == _NOT_FOUND:
-                    return
-                if refused.status != _CONFLICT:
-                    raise
-            else:
-                return
+            except ClusterConflictError:
+                continue
+            except (ClusterGoneError, ClusterNotFoundError):
+                pass
+            return
 
     def under_names_of(self, prefix: str, run: str) -> Iterator[ActiveJob]:
         """The jobs that have the labels of this run, including jobs that Muster did not create."""
@@ -212,14 +212,9 @@ class ClusterJobs:
                 yield ActiveJob(name, arn, datetime.fromisoformat(created_at), status is JobStatus.STOPPING)
 
     def _items(self, selector: str) -> Iterator[Json]:
-        try:
+        # Without its operator a cluster has no such jobs.
+        with suppress(ClusterGoneError, ClusterNotFoundError):
             yield from self._api().list(self._path, self.patience, labelSelector=selector)
-        except ClusterGoneError:
-            return
-        except ClusterRefusedError as refused:
-            # Without its operator a cluster has no such jobs.
-            if refused.status != _NOT_FOUND:
-                raise
 
     def _pods(self, name: str) -> list[Json]:
         """The pods of a job. What they say is not needed, so no error about them is one."""
@@ -238,12 +233,8 @@ class ClusterJobs:
     def _document(self, name: str, budget: TimeBudget) -> Json | None:
         try:
             return self._api().get(f"{self._path}/{name}", budget)
-        except ClusterGoneError:
+        except (ClusterGoneError, ClusterNotFoundError):
             return None
-        except ClusterRefusedError as refused:
-            if refused.status == _NOT_FOUND:
-                return None
-            raise
 
     def _job(self, document: Json, state: JobState) -> Job:
         name = _name(document)

@@ -7,6 +7,7 @@ they say, so what has a name already is right, unless a person has changed it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,7 +18,11 @@ from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.options.hyperpod.contract.object_identity import LABEL_STACK, RBAC
 from muster.options.hyperpod.control.api import Json, KubernetesApi
-from muster.options.hyperpod.control.cluster_errors import ClusterRefusedError
+from muster.options.hyperpod.control.cluster_errors import (
+    ClusterConflictError,
+    ClusterNotFoundError,
+    ClusterRefusedError,
+)
 
 _API = f"/apis/{RBAC}/v1/namespaces"
 _FORBIDDEN = 403
@@ -93,9 +98,7 @@ def make_roles(api: KubernetesApi, wanted: NamespaceRoles, budget: TimeBudget) -
     for path, name, document in wanted.places:
         try:
             _patiently(partial(_make, api, path, name, document, budget), budget)
-        except ClusterRefusedError as error:
-            if error.status != 404:
-                raise
+        except ClusterNotFoundError:
             raise NamespaceMissingError(wanted.cluster, path.split("/")[5]) from None
 
 
@@ -111,7 +114,9 @@ def remove_roles(api: KubernetesApi, unwanted: NamespaceRoles, budget: TimeBudge
     left = []
     for path, name, _ in unwanted.places:
         try:
-            _remove(api, f"{path}/{name}", budget)
+            api.delete(f"{path}/{name}", {}, budget)
+        except ClusterNotFoundError:
+            continue
         except ClusterRefusedError as error:
             left.append(f"{path}/{name}: {error.status} {error.reason}")
     return left
@@ -120,21 +125,12 @@ def remove_roles(api: KubernetesApi, unwanted: NamespaceRoles, budget: TimeBudge
 def _make(api: KubernetesApi, path: str, name: str, document: Json, budget: TimeBudget) -> None:
     try:
         api.create(path, document, budget)
-    except ClusterRefusedError as error:
-        if error.status != 409:
-            raise
+    except ClusterConflictError:
         found = api.get(f"{path}/{name}", budget)
         if any(found.get(part) != document[part] for part in ("rules", "roleRef", "subjects") if part in document):
-            _remove(api, f"{path}/{name}", budget)
+            with suppress(ClusterNotFoundError):
+                api.delete(f"{path}/{name}", {}, budget)
             api.create(path, document, budget)
-
-
-def _remove(api: KubernetesApi, path: str, budget: TimeBudget) -> None:
-    try:
-        api.delete(path, {}, budget)
-    except ClusterRefusedError as error:
-        if error.status != 404:
-            raise
 
 
 def _patiently(call: Callable[[], None], budget: TimeBudget) -> None:

@@ -18,7 +18,7 @@ from muster.contract.backend import Backend
 from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.names import is_run_name
 from muster.contract.run.plan import Plan
-from muster.control.aws.aws_errors import error_code, error_message, is_transient
+from muster.control.aws.aws_errors import error_code, error_message, is_transient, tolerated
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.parallel import each_that_succeeds
@@ -36,7 +36,9 @@ from muster.options.hyperpod.contract.session_policy import POLICY_CHARACTERS_MA
 from muster.options.hyperpod.control.cluster_apis import ClusterApis
 from muster.options.hyperpod.control.cluster_clients import IN_USE, NOT_FOUND
 from muster.options.hyperpod.control.cluster_errors import (
+    ClusterConflictError,
     ClusterGoneError,
+    ClusterNotFoundError,
     ClusterRefusedError,
     ClusterUnauthorizedError,
     ClusterUnknownError,
@@ -123,10 +125,10 @@ class RunIdentities:
             self._apis.api(place.cluster).get(path, budget, limit="1")
         except (ClusterGoneError, ClusterUnknownError) as error:
             return StatedProblem(field, str(error), "")
+        except ClusterNotFoundError:
+            remedy = "install the HyperPod training operator on the cluster"
+            return StatedProblem(field, f"{where} has no HyperPodPyTorchJob", remedy)
         except ClusterRefusedError as refused:
-            if refused.status == 404:
-                remedy = "install the HyperPod training operator on the cluster"
-                return StatedProblem(field, f"{where} has no HyperPodPyTorchJob", remedy)
             if refused.status == 403:
                 return StatedProblem(field, f"{where} refuses the stack: {refused.message or refused.reason}", _REMEDY)
             return StatedProblem(field, str(refused), "see the cluster's API server")
@@ -178,24 +180,16 @@ class RunIdentities:
     def _listed(self, cluster: str, **place: str) -> Iterator[dict[str, Any]]:
         """What a list of an EKS cluster's associations shows of each; none where there is no such cluster."""
         pages = self._apis.clients.eks.get_paginator("list_pod_identity_associations")
-        try:
+        with tolerated(NOT_FOUND):
             for page in pages.paginate(clusterName=cluster, **place):
                 yield from page["associations"]
-        except ClientError as error:
-            if error_code(error) != NOT_FOUND:
-                raise
 
     def _described(self, cluster: str, association: str) -> dict[str, Any]:
         """An association with its role and tags; empty where it is gone."""
-        eks = self._apis.clients.eks
-        try:
+        eks, answer = self._apis.clients.eks, dict[str, dict[str, Any]]()
+        with tolerated(NOT_FOUND):
             answer = eks.describe_pod_identity_association(clusterName=cluster, associationId=association)
-        except ClientError as error:
-            if error_code(error) != NOT_FOUND:
-                raise
-            return {}
-        found: dict[str, Any] = answer["association"]
-        return found
+        return answer.get("association", {})
 
     def _account(self, plan: Plan, place: ClusterPlace, budget: TimeBudget) -> Problem | None:
         account, api = service_account(plan.run), self._apis.api(place.cluster)
@@ -209,18 +203,18 @@ class RunIdentities:
         }
         try:
             api.create(path, document, budget)
-        except ClusterRefusedError as refused:
-            if refused.status == 404:
-                remedy = "create it, or name another one"
-                what = f"the cluster {place.cluster} has no namespace {place.namespace}"
-                return StatedProblem("hyperpod.namespace", what, remedy)
-            if refused.status != 409:
-                remedy = "see the message; the role of the function plan may create service accounts there"
-                return StatedProblem("hyperpod.namespace", str(refused), remedy)
+        except ClusterNotFoundError:
+            remedy = "create it, or name another one"
+            what = f"the cluster {place.cluster} has no namespace {place.namespace}"
+            return StatedProblem("hyperpod.namespace", what, remedy)
+        except ClusterConflictError:
             found = api.get(f"{path}/{account}", budget).get("metadata", {}).get("labels") or {}
             if not labels.items() <= found.items():
                 what = f"a service account {account} exists in {place.namespace} and is not Muster's"
                 return StatedProblem("name", what, "start the run under another name, or delete it")
+        except ClusterRefusedError as refused:
+            remedy = "see the message; the role of the function plan may create service accounts there"
+            return StatedProblem("hyperpod.namespace", str(refused), remedy)
         return None
 
     def _labels(self, run: str) -> dict[str, str]:
@@ -270,9 +264,8 @@ class RunIdentities:
                 api.delete(path, {"preconditions": {"uid": metadata["uid"]}}, budget)
         except ClusterGoneError:
             return
-        except ClusterRefusedError as refused:
-            if refused.status != 404:
-                raise
+        except ClusterNotFoundError:
+            pass
         # Last: by its association the sweep finds what is left of a run.
         for found in self._of(eks_cluster, namespace, account):
             tags = found.get("tags") or {}
@@ -280,11 +273,8 @@ class RunIdentities:
                 self._disassociate(eks_cluster, str(found["associationId"]))
 
     def _disassociate(self, cluster: str, association: str) -> None:
-        try:
+        with tolerated(NOT_FOUND):
             self._apis.clients.eks.delete_pod_identity_association(clusterName=cluster, associationId=association)
-        except ClientError as error:
-            if error_code(error) != NOT_FOUND:
-                raise
 
     def _on_cluster(self, cluster: str) -> list[Association]:
         """The associations on a cluster whose accounts are named like those of runs; of any stack."""
