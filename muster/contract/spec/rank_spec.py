@@ -92,13 +92,6 @@ def uses_training_jobs(spec: SpecFields) -> bool:
     return any(not part.on_cluster for part in parts_of(spec))
 
 
-def cluster_sections(spec: SpecFields) -> Iterator[tuple[str, HyperPod]]:
-    """What the ranks on clusters ask for, with the place in the spec where it is written."""
-    for part in parts_of(spec):
-        if part.on_cluster:
-            yield part.section, part.asked
-
-
 def parts_of(spec: SpecFields) -> Iterator[ClusterPart]:
     """The parts of a spec: first the ranks that no override names."""
     # Not walked beyond the last rank: a range that is far too long is one problem of another rule.

@@ -7,13 +7,11 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from muster.contract.backend import Backend
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.spec.rank_spec import cluster_sections
+from muster.contract.spec.rank_spec import parts_of
 from muster.contract.spec.spec_fields import SpecFields
 from muster.contract.training.cluster_fields import HyperPod
 from muster.contract.training.clusters import Cluster
-from muster.contract.training.overrides import Override
 from muster.options.hyperpod.contract.object_identity import ACCOUNT_HEAD
 
 S = TypeVar("S", bound=SpecFields)
@@ -26,7 +24,10 @@ def place_problems(spec: SpecFields, clusters: Sequence[Cluster]) -> list[Proble
 
 def _problems(spec: SpecFields, clusters: Sequence[Cluster]) -> Iterator[Problem]:
     known = ", ".join(cluster.name for cluster in clusters)
-    for where, asked in cluster_sections(spec):
+    for part in parts_of(spec):
+        where, asked = part.section, part.asked
+        if not part.on_cluster:
+            continue
         if not clusters:
             remedy = "add [hyperpod_clusters.NAME] to muster.toml and deploy the stack, or leave backend out"
             yield StatedProblem("backend", "hyperpod is set, and the stack has no cluster", remedy)
@@ -75,34 +76,19 @@ def _listing(cluster: Cluster, key: str, known: list[str], added: str) -> tuple[
 
 def placed(spec: S, clusters: Sequence[Cluster]) -> S:
     """The spec with cluster and namespace of all ranks on clusters written out, as far as the stack has them."""
-    overrides = {
-        ranks: override.model_copy(update={"hyperpod": _filled(override.hyperpod or spec.hyperpod, clusters)})
-        if _needs_section(spec, override)
-        else override
-        for ranks, override in spec.overrides.items()
+    parts = [part for part in parts_of(spec) if part.on_cluster]
+    own = {
+        part.ranks: part.override.model_copy(update={"hyperpod": _filled(part.asked, clusters)})
+        for part in parts
+        if part.override is not None and (part.override.hyperpod is not None or spec.hyperpod is None)
     }
-    update: dict[str, object] = {"overrides": overrides} if overrides != spec.overrides else {}
-    if spec.backend is Backend.HYPERPOD or (spec.hyperpod is not None and _is_inherited(spec)):
-        update["hyperpod"] = _filled(spec.hyperpod, clusters)
-    return spec.model_copy(update=update) if update else spec
+    update: dict[str, object] = {"overrides": {**spec.overrides, **own}} if own else {}
+    if len(own) < len(parts):
+        update["hyperpod"] = _filled(spec.hyperpod or HyperPod(), clusters)
+    return spec.model_copy(update=update)
 
 
-def _needs_section(spec: SpecFields, override: Override) -> bool:
-    """Whether the override decides where its ranks run: it has a section of its own, or there is none to inherit."""
-    if (override.backend or spec.backend) is not Backend.HYPERPOD:
-        return False
-    return override.hyperpod is not None or (spec.hyperpod is None and spec.backend is not Backend.HYPERPOD)
-
-
-def _is_inherited(spec: SpecFields) -> bool:
-    """Whether ranks of an override run on a cluster as the run's section says."""
-    return any(
-        override.backend is Backend.HYPERPOD and override.hyperpod is None for override in spec.overrides.values()
-    )
-
-
-def _filled(asked: HyperPod | None, clusters: Sequence[Cluster]) -> HyperPod:
-    asked = asked or HyperPod()
+def _filled(asked: HyperPod, clusters: Sequence[Cluster]) -> HyperPod:
     cluster = _cluster(asked, clusters)
     if cluster is None:
         return asked

@@ -129,9 +129,8 @@ class ClientReader:
         for kind in ("Model", "ModelReference"):
             with translated():
                 try:
-                    found = self._client("sagemaker").describe_hub_content(
-                        HubName=hub, HubContentType=kind, HubContentName=model
-                    )
+                    named = {"HubName": hub, "HubContentType": kind, "HubContentName": model}
+                    found: Mapping[str, Any] = self._client("sagemaker").describe_hub_content(**named)
                 except AwsError as error:
                     if error_code(error) in _UNKNOWN:
                         continue
