@@ -16,6 +16,9 @@ from muster.contract.training.values import LINE, ONE_LINE, Path, Wording
 
 DAY = 86_400
 Instances = Annotated[int, Field(ge=1, le=INSTANCES_MAX)]
+Seconds = Annotated[int, Field(ge=1, le=DAY)]
+Processors, Gibibytes = Annotated[float, Field(gt=0, le=1_024)], Annotated[float, Field(gt=0, le=32_768)]
+Devices = Annotated[int, Field(ge=0, le=64)]
 # Kubernetes: a name, behind a DNS name as a prefix where there is one.
 _DNS_PART, _LABEL_NAME = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _PREFIX_MAX, _NAME_MAX = 253, 63
@@ -63,19 +66,14 @@ class Elastic(Document):
     counts: list[Instances] | None = Field(
         default=None, min_length=1, description="replicaDiscreteValues: the counts that are possible, instead of step"
     )
-    scaling_timeout_seconds: int = Field(
-        default=60,
-        ge=1,
-        le=DAY,
-        description="how long the operator waits for new pods when it scales (scalingTimeoutInSeconds)",
+    scaling_timeout_seconds: Seconds = Field(
+        default=60, description="how long the operator waits for new pods when it scales (scalingTimeoutInSeconds)"
     )
-    graceful_shutdown_seconds: int = Field(
-        default=600, ge=1, le=DAY, description="how long pods have to save and stop (gracefulShutdownTimeoutInSeconds)"
+    graceful_shutdown_seconds: Seconds = Field(
+        default=600, description="how long pods have to save and stop (gracefulShutdownTimeoutInSeconds)"
     )
-    faulty_scale_down_seconds: int = Field(
+    faulty_scale_down_seconds: Seconds = Field(
         default=30,
-        ge=1,
-        le=DAY,
         description="how long a lost pod may be missing before the replica shrinks (faultyScaleDownTimeoutInSeconds)",
     )
     scale_up_snooze_seconds: int | None = Field(
@@ -111,11 +109,11 @@ class LogRule(Document):
     stop_pattern: Annotated[str, Field(min_length=1, max_length=1_024, pattern=LINE), ONE_LINE] | None = Field(
         default=None, description="a line that ends the rule (stopPattern)"
     )
-    start_within_seconds: int | None = Field(
-        default=None, ge=1, le=DAY, description="the first line is expected in this time (expectedStartCutOffInSeconds)"
+    start_within_seconds: Seconds | None = Field(
+        default=None, description="the first line is expected in this time (expectedStartCutOffInSeconds)"
     )
-    every_seconds: int | None = Field(
-        default=None, ge=1, le=DAY, description="and then each in this time (expectedRecurringFrequencyInSeconds)"
+    every_seconds: Seconds | None = Field(
+        default=None, description="and then each in this time (expectedRecurringFrequencyInSeconds)"
     )
     threshold: int | None = Field(
         default=None,
@@ -166,13 +164,11 @@ class HyperPod(Document):
         default_factory=OperatorRestarts,
         description="how often the operator starts a job's pods again before Muster reruns the replica",
     )
-    startup_deadline_seconds: int = Field(
-        default=3_600, ge=1, le=DAY, description="how long the pods may take to start once they are admitted"
+    startup_deadline_seconds: Seconds = Field(
+        default=3_600, description="how long the pods may take to start once they are admitted"
     )
-    fault_deadline_seconds: int = Field(
+    fault_deadline_seconds: Seconds = Field(
         default=3_600,
-        ge=1,
-        le=DAY,
         description="how long the operator waits for a node in place of a lost one; then Muster reruns the replica",
     )
     log_rules: list[LogRule] = Field(
@@ -182,35 +178,29 @@ class HyperPod(Document):
     )
     deep_health_checks: bool = Field(default=False, description="only nodes whose deep health checks have passed")
     node_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=20, description="nodeSelector")
-    accelerators: int | None = Field(
-        default=None, ge=0, le=64, description="GPUs or Neuron devices of each pod; default: all of the instance type"
+    accelerators: Devices | None = Field(
+        default=None, description="GPUs or Neuron devices of each pod; default: all of the instance type"
     )
     partition: Annotated[str, Field(pattern=r"^mig-[1-7]g\.[0-9]{1,3}gb$"), Wording("a MIG profile")] | None = Field(
         default=None,
         description="a part of a GPU, such as `mig-1g.10gb`; `accelerators` then counts these, by default 1",
     )
-    vcpu: float | None = Field(
+    vcpu: Processors | None = Field(
         default=None,
-        gt=0,
-        le=1_024,
         description="processors of each pod; default: all that a node has for pods, or the accelerators' part of it",
     )
-    memory_gib: float | None = Field(
+    memory_gib: Gibibytes | None = Field(
         default=None,
-        gt=0,
-        le=32_768,
         description="memory of each pod; default: all that a node has for pods, or the accelerators' part of it",
     )
-    vcpu_limit: float | None = Field(
-        default=None, gt=0, le=1_024, description="the most processors that each pod gets; default: no limit"
+    vcpu_limit: Processors | None = Field(
+        default=None, description="the most processors that each pod gets; default: no limit"
     )
-    memory_limit_gib: float | None = Field(
-        default=None, gt=0, le=32_768, description="memory at which a pod is ended; default: what it asks for"
+    memory_limit_gib: Gibibytes | None = Field(
+        default=None, description="memory at which a pod is ended; default: what it asks for"
     )
-    efa: int | None = Field(
+    efa: Devices | None = Field(
         default=None,
-        ge=0,
-        le=64,
         description="EFA interfaces of each pod; default: as `vcpu` if a replica can have several instances",
     )
     volumes: list[Volume] = Field(
