@@ -29,43 +29,35 @@ _HOST = "127.0.0.1"
 _background: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
 
-class HostedCluster:
-    """The cluster of a cloud."""
+def hosted(parts: ServiceParts, settings: ClusterSettings) -> Hosted:
+    """The cluster of a cloud, whose Kubernetes API is served in the loop that runs."""
+    account, host = parts.host.account, parts.host
+    group = log_group(settings.name)
 
-    def __init__(self, parts: ServiceParts, settings: ClusterSettings) -> None:
-        account, host = parts.host.account, parts.host
-        arn = cluster_arn(account, settings.name)
-        self._host = host
-        self._log_group = log_group(settings.name)
-        store, authenticate = ObjectStore(), authenticator(account, settings.eks_cluster)
-        self._api = KubernetesApi(settings.eks_cluster, store, authenticate, parts.faults, parts.calls)
-        self._certificates = create_certificates(parts.place / "certificates", _HOST)
-        self._listener = listening(_HOST, 0)
-        endpoint = f"https://{_HOST}:{self._listener.getsockname()[1]}"
-        authority = base64.b64encode(self._certificates.authority.read_bytes()).decode()
-        register(account, settings.eks_cluster, endpoint, authority, VERSION)
-        machine = PodMachine(
-            code=parts.code,
-            processes=parts.processes,
-            place=parts.place,
-            endpoint=parts.endpoint,
-            credentials=PodIdentities(account, settings.eks_cluster).variables,
-            open_log=self._open_log,
-        )
-        events = ClusterEvents(host.post_event, settings.name, arn, GROUP)
-        self._cluster = EmbeddedCluster(store, settings, machine, events, parts.faults)
-        self._calls = ClusterCalls(account, settings, self._cluster.nodes, GROUP)
-        self._clusters = settings.clusters
-
-    def start(self) -> Hosted:
-        """Serve its Kubernetes API in the loop that runs."""
-        config = tls_config(self._listener, self._certificates)
-        served = serve(self._api, config, shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]  # as in daemon.py
-        _background.add(asyncio.create_task(served))
-        return Hosted(self._calls.operations, self._clusters, self._cluster.running)
-
-    def _open_log(self, node: str) -> LogSink:
+    def open_log(node: str) -> LogSink:
         """The log stream of a node: its agent ships the lines of all pods there."""
         stream = f"{STREAMS}/{GROUP}/{node}"
-        self._host.open_log_stream(self._log_group, stream)
-        return partial(self._host.put_log_events, self._log_group, stream)
+        host.open_log_stream(group, stream)
+        return partial(host.put_log_events, group, stream)
+
+    store, authenticate = ObjectStore(), authenticator(account, settings.eks_cluster)
+    api = KubernetesApi(settings.eks_cluster, store, authenticate, parts.faults, parts.calls)
+    certificates, listener = create_certificates(parts.place / "certificates", _HOST), listening(_HOST, 0)
+    endpoint = f"https://{_HOST}:{listener.getsockname()[1]}"
+    authority = base64.b64encode(certificates.authority.read_bytes()).decode()
+    register(account, settings.eks_cluster, endpoint, authority, VERSION)
+    machine = PodMachine(
+        code=parts.code,
+        processes=parts.processes,
+        place=parts.place,
+        endpoint=parts.endpoint,
+        credentials=PodIdentities(account, settings.eks_cluster).variables,
+        open_log=open_log,
+    )
+    events = ClusterEvents(host.post_event, settings.name, cluster_arn(account, settings.name), GROUP)
+    cluster = EmbeddedCluster(store, settings, machine, events, parts.faults)
+    config = tls_config(listener, certificates)
+    served = serve(api, config, shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]  # as in daemon.py
+    _background.add(asyncio.create_task(served))
+    calls = ClusterCalls(account, settings, cluster.nodes, GROUP)
+    return Hosted(calls.operations, settings.clusters, cluster.running)

@@ -37,9 +37,9 @@ async def _rights(request: EndpointRequest, call: Call, account: Account) -> Seq
 
 
 def _host(parts: ServiceParts, settings: BaseModel) -> Hosted:
-    from muster.options.hyperpod.local.hosted_cluster import HostedCluster  # noqa: PLC0415
+    from muster.options.hyperpod.local.hosted_cluster import hosted  # noqa: PLC0415
 
-    return HostedCluster(parts, ClusterSettings.model_validate(settings)).start()
+    return hosted(parts, ClusterSettings.model_validate(settings))
 
 
 OFFER = OptionService(
