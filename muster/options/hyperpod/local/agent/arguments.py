@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 DEFAULT_PORT = 8080
 DEFAULT_SHUTDOWN_SECONDS = 15
@@ -15,8 +14,7 @@ ENV_POD_ADDRESS = "MUSTER_LOCAL_POD_IP"
 """The address of the pod, which is all that an agent without --server-host listens on."""
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(argparse.Namespace):
     """What the agent was asked for."""
 
     log_dir: str | None
@@ -42,30 +40,22 @@ def parse(argv: Sequence[str]) -> Arguments:
     parser.add_argument("--nnodes", type=int, default=1)  # NNODES of the environment, and /start, say how many
     parser.add_argument("--nproc-per-node", choices=["1"], default="1")
     parser.add_argument("--rdzv-backend", default="static")
-    parser.add_argument("--rdzv-id", default="none")
-    parser.add_argument("--monitor-interval", type=float, default=0.1)
+    parser.add_argument("--rdzv-id", dest="run_id", default="none")
+    parser.add_argument("--monitor-interval", dest="monitor_seconds", type=float, default=0.1)
     parser.add_argument("--role", default="default")
     parser.add_argument("--no-python", action="store_true")
     parser.add_argument("--log-dir", default=None)
     parser.add_argument("--tee", choices=["0", "3"], default="0")
-    parser.add_argument("--shutdown-signal", default="SIGKILL", choices=["SIGTERM", "SIGKILL"])
-    parser.add_argument("--shutdown-timeout", type=int, default=DEFAULT_SHUTDOWN_SECONDS)
-    parser.add_argument("--server-host", default=os.environ.get(ENV_POD_ADDRESS, "127.0.0.1"))
-    parser.add_argument("--server-port", type=int, default=DEFAULT_PORT)
+    parser.add_argument("--shutdown-signal", dest="signal_name", default="SIGKILL", choices=["SIGTERM", "SIGKILL"])
+    parser.add_argument("--shutdown-timeout", dest="shutdown_seconds", type=int, default=DEFAULT_SHUTDOWN_SECONDS)
+    parser.add_argument("--server-host", dest="host", default=os.environ.get(ENV_POD_ADDRESS, "127.0.0.1"))
+    parser.add_argument("--server-port", dest="port", type=int, default=DEFAULT_PORT)
     parser.add_argument("--server-log-level", default="info")
-    parser.add_argument("program")
+    parser.add_argument("file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
-    found = parser.parse_args(argv)
+    found = parser.parse_args(argv, Arguments())
+    found.keeps_output = found.tee == "3"
+    found.shutdown_signal = signal.Signals[found.signal_name]
     python = () if found.no_python else (os.environ.get("PYTHON_EXEC", sys.executable), "-u")
-    return Arguments(
-        log_dir=found.log_dir,
-        keeps_output=found.tee == "3",
-        run_id=found.rdzv_id,
-        role=found.role,
-        monitor_seconds=found.monitor_interval,
-        shutdown_signal=signal.Signals[found.shutdown_signal],
-        shutdown_seconds=found.shutdown_timeout,
-        host=found.server_host,
-        port=found.server_port,
-        program=(*python, found.program, *found.arguments),
-    )
+    found.program = (*python, found.file, *found.arguments)
+    return found
