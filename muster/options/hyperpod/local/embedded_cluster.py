@@ -55,7 +55,7 @@ class EmbeddedCluster:
 
     def _changed(self) -> None:
         """Nodes or quotas have changed."""
-        self._scheduler.seen()
+        self._scheduler.loop.wake()
         self._operator.wake_all()
 
     def _follow(self) -> None:
@@ -71,9 +71,9 @@ class EmbeddedCluster:
         if event.resource == PODS:
             self._kubelet.seen(event.object, is_gone=event.is_gone)
             self._operator.pod_seen(event.object)
-            self._scheduler.seen()
-            self._kueue.seen()
+            self._scheduler.loop.wake()
+            self._kueue.loop.wake()
         elif event.resource == JOBS:
             self._operator.job_seen(event.object, is_gone=event.is_gone)
-            self._faults.wake()
-            self._kueue.seen()
+            self._faults.loop.wake()
+            self._kueue.loop.wake()

@@ -31,12 +31,8 @@ class FaultWatch:
         self._book = book
         self._began: dict[str, float] = {}
         """Since when a job runs, by its uid."""
-        self._loop = Reconciler("cluster-faults", self._look)
-        book.on_add(self.wake)
-
-    def wake(self) -> None:
-        """A fault was added, or a job has changed."""
-        self._loop.wake()
+        self.loop = Reconciler("cluster-faults", self._look)
+        book.on_add(self.loop.wake)
 
     def _look(self) -> float | None:
         running = {}

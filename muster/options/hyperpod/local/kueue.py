@@ -121,7 +121,7 @@ class _Workload:
 
 
 class Kueue:
-    """Looks at all jobs of the team's queue whenever one of them or a pod has changed. Thread-safe."""
+    """Looks at all jobs of the team's queue; its loop is woken whenever a job or a pod has changed. Thread-safe."""
 
     def __init__(self, store: ObjectStore, settings: ClusterSettings, changed: Callable[[], None]) -> None:
         """`changed` is called when a job has got quota, or lost it."""
@@ -132,11 +132,7 @@ class Kueue:
         self._workloads: dict[str, _Workload] = {}
         """By the uids of their jobs."""
         self._lock = threading.RLock()
-        self._loop = Reconciler("kueue", self._reconcile)
-
-    def seen(self) -> None:
-        """A job or a pod has changed."""
-        self._loop.wake()
+        self.loop = Reconciler("kueue", self._reconcile)
 
     def granted(self, job: Mapping[str, Any]) -> int | None:
         """The pods for which a job has quota, spares included; None for a job without a queue."""
@@ -154,7 +150,7 @@ class Kueue:
                 return
             workload.held_until = time.monotonic() + wait_seconds
             self._grant(job, 0)
-        self._loop.wake(wait_seconds)
+        self.loop.wake(wait_seconds)
 
     def _reconcile(self) -> float | None:
         with self._lock:

@@ -15,16 +15,12 @@ from muster.options.hyperpod.local.reconciler import Reconciler
 
 
 class Scheduler:
-    """Looks at all pods without a node whenever a pod or a node has changed."""
+    """Looks at all pods without a node; its loop is woken whenever a pod or a node has changed."""
 
     def __init__(self, store: ObjectStore, nodes: Nodes) -> None:
         self._store = store
         self._nodes = nodes
-        self._loop = Reconciler("scheduler", self._schedule)
-
-    def seen(self) -> None:
-        """A pod or a node has changed."""
-        self._loop.wake()
+        self.loop = Reconciler("scheduler", self._schedule)
 
     def _schedule(self) -> None:
         pods = self._store.list(PODS)
