@@ -17,17 +17,11 @@ if TYPE_CHECKING:
 
 
 def _adapt(account: Account) -> None:
-    from muster.options.hyperpod.local.eks import (  # noqa: PLC0415
-        access_entries,
-        access_entry_resources,
-        pod_identities,
-        resource_arns,
-    )
+    from muster.options.hyperpod.local.eks import access_entries, pod_identities, resource_arns  # noqa: PLC0415
 
     access_entries.install(account)
     pod_identities.install(account)
     resource_arns.install(account)
-    access_entry_resources.install()
 
 
 async def _rights(request: EndpointRequest, call: Call, account: Account) -> Sequence[Right]:
