@@ -313,9 +313,7 @@ ACTIVE = {"status": "ACTIVE", "accessConfig": {"authenticationMode": "API"}, "re
 ADDONS = frozenset({OPERATOR, IDENTITY_AGENT})
 
 
-def state(
-    hyperpod: dict[str, Any] | None = HYPERPOD, addons: frozenset[str] | None = ADDONS, **eks: Any
-) -> ClusterState:
+def state(hyperpod: dict[str, Any] = HYPERPOD, addons: frozenset[str] | None = ADDONS, **eks: Any) -> ClusterState:
     """A cluster on which replicas can run, but for what is given."""
     return ClusterState(hyperpod, {**ACTIVE, **eks}, addons)
 
@@ -328,11 +326,11 @@ def test_a_cluster_on_which_no_replica_could_run_is_said_before_the_deployment()
     for found, words in (
         (state(), []),
         (state(addons=None), []),
-        (ClusterState(None, None, None, hyperpod_asked=False, eks_asked=False), []),
-        (state(None), ["no HyperPod cluster research"]),
+        (ClusterState(None, None, None), []),
+        (state({}), ["no HyperPod cluster research"]),
         (state({"Orchestrator": {}}), ["not orchestrated by EKS"]),
         (state({"Orchestrator": {"Eks": {"ClusterArn": "arn:aws:eks:r:1:cluster/other"}}}), ["write other"]),
-        (ClusterState(HYPERPOD, None, None), ["no EKS cluster research-eks"]),
+        (ClusterState(HYPERPOD, {}, None), ["no EKS cluster research-eks"]),
         (state(status="DELETING"), ["DELETING"]),
         (state(accessConfig={"authenticationMode": "CONFIG_MAP"}), ["authenticationMode=API_AND_CONFIG_MAP"]),
         (state(**network(endpointPublicAccess=False)), ["research-eks is private"]),

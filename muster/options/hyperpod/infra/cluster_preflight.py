@@ -23,7 +23,7 @@ _READY = {"ACTIVE", "UPDATING"}
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What EKS and SageMaker say of one cluster. None where the caller may not ask, or there is no such cluster.
+    """What EKS and SageMaker say of one cluster. None where the caller may not ask, empty where there is none.
 
     `hyperpod` is DescribeCluster of SageMaker, `eks` that of EKS, `addons` the names of the EKS cluster's add-ons.
     """
@@ -31,8 +31,6 @@ class ClusterState:
     hyperpod: Mapping[str, Any] | None
     eks: Mapping[str, Any] | None
     addons: frozenset[str] | None
-    hyperpod_asked: bool = True
-    eks_asked: bool = True
 
 
 def cluster_state(account: Account, name: str, eks_cluster: str) -> ClusterState:
@@ -41,29 +39,29 @@ def cluster_state(account: Account, name: str, eks_cluster: str) -> ClusterState
     hyperpod, hyperpod_asked = account.seen(lambda: sagemaker.describe_cluster(ClusterName=name))
     eks, eks_asked = account.seen(lambda: client.describe_cluster(name=eks_cluster)["cluster"])
     addons = None
-    if eks is not None:
+    if eks:
         pages = client.get_paginator("list_addons")
         addons, _ = account.seen(lambda: pages.paginate(clusterName=eks_cluster).build_full_result())
     names = None if addons is None else frozenset(addons["addons"])
-    return ClusterState(hyperpod, eks, names, hyperpod_asked, eks_asked)
+    return ClusterState(hyperpod or ({} if hyperpod_asked else None), eks or ({} if eks_asked else None), names)
 
 
 def cluster_problems(name: str, table: ClusterTable, state: ClusterState) -> Iterator[Problem]:
     """What forbids the deployment."""
     place = f"hyperpod_clusters.{name}"
-    if state.hyperpod is None and state.hyperpod_asked:
+    if state.hyperpod == {}:
         remedy = "write the name of a cluster of this account and region (aws sagemaker list-clusters)"
         yield StatedProblem(place, f"this account has no HyperPod cluster {name} in this region", remedy)
-    orchestrator = (state.hyperpod or {}).get("Orchestrator", {}).get("Eks", {}).get("ClusterArn")
-    if state.hyperpod is not None and orchestrator is None:
-        yield StatedProblem(place, f"{name} is not orchestrated by EKS", "name a cluster with an EKS orchestrator")
-    elif orchestrator is not None and orchestrator.rpartition("/")[2] != table.eks_cluster:
-        found = orchestrator.rpartition("/")[2]
-        yield Problem(f"{place}.eks_cluster", repr(table.eks_cluster), f"write {found}", f"{name} is on {found}")
-    if state.eks is None:
-        if state.eks_asked:
-            remedy = "write the name of an EKS cluster of this account and region (aws eks list-clusters)"
-            yield StatedProblem(f"{place}.eks_cluster", f"this account has no EKS cluster {table.eks_cluster}", remedy)
+    elif state.hyperpod is not None:
+        found = state.hyperpod.get("Orchestrator", {}).get("Eks", {}).get("ClusterArn", "").rpartition("/")[2]
+        if not found:
+            yield StatedProblem(place, f"{name} is not orchestrated by EKS", "name a cluster with an EKS orchestrator")
+        elif found != table.eks_cluster:
+            yield Problem(f"{place}.eks_cluster", repr(table.eks_cluster), f"write {found}", f"{name} is on {found}")
+    if state.eks == {}:
+        remedy = "write the name of an EKS cluster of this account and region (aws eks list-clusters)"
+        yield StatedProblem(f"{place}.eks_cluster", f"this account has no EKS cluster {table.eks_cluster}", remedy)
+    if not state.eks:
         return
     yield from _eks_problems(place, table, state.eks)
     if state.addons is not None:
