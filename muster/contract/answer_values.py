@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import Any
 
 from muster.contract.text import shortened
+
+
+def strict_json(text: str | bytes, *, unique: bool = True) -> Any:
+    """What a JSON text says; `unique`: no object may have a name twice.
+
+    Raises:
+        ValueError, RecursionError: it cannot be read, or has a number that JSON does not have.
+    """
+    return json.loads(text, object_pairs_hook=_unique if unique else None, parse_constant=_refuse_constant)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            message = f"the name {name[:64]!r} appears twice"
+            raise ValueError(message)
+        found[name] = value
+    return found
+
+
+def _refuse_constant(text: str) -> float:
+    message = f"{text} is no number of JSON"
+    raise ValueError(message)
 
 
 def mapping_of(value: object) -> Mapping[str, object]:

@@ -7,6 +7,7 @@ import math
 
 from pydantic import Field, JsonValue
 
+from muster.contract.answer_values import strict_json
 from muster.contract.document import Document
 from muster.contract.spec.private_values import kind_of
 from muster.options.recipes.contract.recipe_problems import Problems
@@ -90,7 +91,7 @@ def parse_override_spec(
         problems.state(name, f"{size:,} bytes", f"allowed: at most {TEXT_MAX:,}")
         return {}
     try:
-        found = json.loads(text, object_pairs_hook=_unique if is_own else None, parse_constant=_refuse_constant)
+        found = strict_json(text, unique=is_own)
     except RecursionError:
         problems.state(name, "too many levels of nesting", "flatten it")
         return {}
@@ -105,21 +106,6 @@ def parse_override_spec(
         problems.state(name, f"found {words}", f"write a mapping of at most {_NAMES_MAX:,} names to mappings")
         return {}
     return {key: _specified(key, entry, recipe, problems) for key, entry in found.items() if not key.startswith("_")}
-
-
-def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    found: dict[str, JsonValue] = {}
-    for key, value in pairs:
-        if key in found:
-            message = f"the name {key[:64]!r} appears twice"
-            raise ValueError(message)
-        found[key] = value
-    return found
-
-
-def _refuse_constant(text: str) -> float:
-    message = f"{text} is no number of JSON"
-    raise ValueError(message)
 
 
 def _specified(name: str, entry: JsonValue, recipe: str, problems: Problems) -> SpecifiedValue:

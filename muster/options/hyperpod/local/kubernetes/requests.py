@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
+from muster.contract.answer_values import strict_json
 from muster.options.hyperpod.contract.job_schema import job_schema, problems_of
 from muster.options.hyperpod.local.kubernetes.rights import Attributes
 from muster.options.hyperpod.local.kubernetes.status_errors import Document, bad_request, not_served
@@ -49,7 +48,7 @@ def read_body(body: bytes, headers: Mapping[str, str], what: str) -> Document:
         other = f"a body of {kind}"
         raise not_served(other)
     try:
-        document = json.loads(body, object_pairs_hook=_object, parse_constant=_refuse_constant)
+        document = strict_json(body)
     except (ValueError, RecursionError) as error:
         message = f"couldn't get version/kind; json parse error: {error}"
         raise bad_request(message) from error
@@ -57,21 +56,6 @@ def read_body(body: bytes, headers: Mapping[str, str], what: str) -> Document:
         message = f"{what} cannot be handled: json: cannot unmarshal into an object"
         raise bad_request(message)
     return document
-
-
-def _object(pairs: list[tuple[str, Any]]) -> Document:
-    found: Document = {}
-    for name, value in pairs:
-        if name in found:
-            message = f'duplicate field "{name}"'
-            raise ValueError(message)
-        found[name] = value
-    return found
-
-
-def _refuse_constant(text: str) -> None:
-    message = f"invalid character in literal {text}"
-    raise ValueError(message)
 
 
 def parse_labels(text: str) -> dict[str, str]:
