@@ -58,15 +58,7 @@ ClusterTables = Mapping[str, ClusterTable]
 
 def clusters_of(tables: ClusterTables) -> Clusters:
     """The clusters as functions and clients know them."""
-    return Clusters(
-        clusters=tuple(
-            Cluster(
-                name=name,
-                eks_cluster=table.eks_cluster,
-                namespaces=tuple(table.namespaces),
-                service_accounts=tuple(table.service_accounts),
-                host_paths=tuple(table.host_paths),
-            )
-            for name, table in sorted(tables.items())
-        )
-    )
+    known = set(Cluster.model_fields)
+    found = ({"name": name, **table.model_dump(include=known)} for name, table in sorted(tables.items()))
+    # The lists of a settings file are tuples in a document.
+    return Clusters(clusters=tuple(Cluster.model_validate(one, strict=False) for one in found))
