@@ -61,37 +61,33 @@ class AccessAnswer(BaseModel):
 Open = Callable[[NamespaceRoles], KubernetesApi]
 
 
-def opened(clients: Clients) -> Open:
-    """How the API of the cluster is reached that a request names."""
-
-    def open_api(roles: NamespaceRoles) -> KubernetesApi:
-        cluster = Cluster(name=roles.cluster, eks_cluster=roles.eks_cluster, namespaces=tuple(roles.namespaces))
-        return ClusterApis(clients.part(ClusterClients), Clusters(clusters=(cluster,))).api(cluster.name)
-
-    return open_api
+def open_api(clients: Clients, roles: NamespaceRoles) -> KubernetesApi:
+    """The API of the cluster that a request names."""
+    cluster = Cluster(name=roles.cluster, eks_cluster=roles.eks_cluster, namespaces=tuple(roles.namespaces))
+    return ClusterApis(clients.part(ClusterClients), Clusters(clusters=(cluster,))).api(cluster.name)
 
 
-def answered(request: AccessRequest, open_api: Open) -> AccessAnswer:
+def answered(request: AccessRequest, opened: Open) -> AccessAnswer:
     """Do what CloudFormation asks for, in bounded time. Raises nothing that can be foreseen."""
     # Changed properties give another id, and CloudFormation then deletes what the former one stands for.
     own = f"muster-cluster-access-{digest(_known(request.properties))[:_ID_LENGTH]}"
     if request.kind == "Delete":
         physical = request.physical or own
-        return AccessAnswer(Status="SUCCESS", Reason=_removed(request, open_api), PhysicalResourceId=physical)
+        return AccessAnswer(Status="SUCCESS", Reason=_removed(request, opened), PhysicalResourceId=physical)
     try:
         roles = NamespaceRoles.model_validate(request.properties)
-        make_roles(open_api(roles), roles, TimeBudget.of(CREATE_SECONDS))
+        make_roles(opened(roles), roles, TimeBudget.of(CREATE_SECONDS))
     except (MusterError, OSError, BotoCoreError, ClientError, ValidationError) as error:
         return AccessAnswer(Status="FAILED", Reason=_words(error), PhysicalResourceId=own)
     reason = f"{len(roles.roles)} roles in {', '.join(roles.namespaces)}"
     return AccessAnswer(Status="SUCCESS", Reason=shortened(reason, _REASON_MAX), PhysicalResourceId=own)
 
 
-def _removed(request: AccessRequest, open_api: Open) -> str:
+def _removed(request: AccessRequest, opened: Open) -> str:
     """What the removal left, in words."""
     try:
         roles = NamespaceRoles.model_validate(request.properties)
-        left = remove_roles(open_api(roles), roles, TimeBudget.of(DELETE_SECONDS))
+        left = remove_roles(opened(roles), roles, TimeBudget.of(DELETE_SECONDS))
     except ClusterGoneError as error:
         return error.reason
     except (MusterError, OSError, BotoCoreError, ClientError, ValidationError) as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from muster.control.aws.clients import Clients
 from muster.control.runtime.function import imported, logger
-from muster.options.hyperpod.control.cluster_access import AccessRequest, answered, opened, send
+from muster.options.hyperpod.control.cluster_access import AccessRequest, answered, open_api, send
 
-_open = opened(Clients())
+_open = partial(open_api, Clients())
 
 
 @logger.inject_lambda_context(clear_state=True)

@@ -38,10 +38,6 @@ class Merged:
     embedded: frozenset[str] = frozenset()  # placeholders that are parts of texts
     fixed: Mapping[Path, str] = field(default_factory=dict)  # places that may not be changed, and what to do instead
 
-    def at(self, path: Path) -> JsonValue:
-        """The value at a path; None where there is none."""
-        return value_at(self.document, *path)
-
     def origin_at(self, path: Path) -> Origin:
         """The source of the value at a path."""
         lengths = range(len(path), 0, -1)
@@ -124,7 +120,7 @@ class _Source:
         """A value whose path does not exist: it may be addressed by a name, or by the end of a path."""
         if isinstance(item, dict) and item and self._by_name:
             places = self._merged.named.get(key) or self._ending(tuple(key.split(".")), above)
-            if len(places) == 1 and _is_open(self._merged.at(places[0])):
+            if len(places) == 1 and _is_open(value_at(self._merged.document, *places[0])):
                 self._assign(item, places[0], {})
                 return
         for rest, value in sorted(leaves({key: item}), key=lambda leaf: _in_order(leaf[0])):
@@ -201,7 +197,7 @@ class _Source:
             return  # a value that is still to be set replaces none
         decided = self._decided.get(path)
         if decided is not None and self._origin is not Origin.SPEC:
-            if self._merged.at(path) != value:
+            if value_at(self._merged.document, *path) != value:
                 name = field_name(path, self._origin)
                 statement = f"the recipe of the hub decides {'this value' if decided == path else path_name(decided)}"
                 self._problems.state(name, statement, self._merged.fixed[decided])

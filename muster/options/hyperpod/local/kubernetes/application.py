@@ -27,7 +27,6 @@ from muster.options.hyperpod.local.kubernetes.status_errors import (
     method_not_allowed,
     no_such_path,
     not_served,
-    unauthorized,
 )
 
 _log = logging.getLogger("muster.options.hyperpod.local.kubernetes")
@@ -106,7 +105,7 @@ class KubernetesApi:
         kind, _, token = given.partition(" ")
         user = self._authenticate(token.strip()) if kind.lower() == "bearer" else None
         if user is None:
-            raise unauthorized()
+            raise StatusError(401, "Unauthorized", "Unauthorized")
         return user
 
     def _fault(self, info: Attributes, user: User) -> KubernetesError | None:

@@ -46,11 +46,6 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
-def unauthorized() -> StatusError:
-    """401: the caller is not known."""
-    return StatusError(401, "Unauthorized", "Unauthorized")
-
-
 def not_found(resource: Resource, name: str) -> StatusError:
     """404: there is no such object."""
     return StatusError(404, "NotFound", f'{resource.qualified} "{name}" not found', _details(resource, name))
