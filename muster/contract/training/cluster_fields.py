@@ -17,7 +17,8 @@ from muster.contract.training.values import LINE, ONE_LINE, Path, Wording
 DAY = 86_400
 Instances = Annotated[int, Field(ge=1, le=INSTANCES_MAX)]
 Seconds = Annotated[int, Field(ge=1, le=DAY)]
-Processors, Gibibytes = Annotated[float, Field(gt=0, le=1_024)], Annotated[float, Field(gt=0, le=32_768)]
+Processors = Annotated[float, Field(gt=0, le=1_024)]
+Gibibytes = Annotated[float, Field(gt=0, le=32_768)]
 Devices = Annotated[int, Field(ge=0, le=64)]
 # Kubernetes: a name, behind a DNS name as a prefix where there is one.
 _DNS_PART, _LABEL_NAME = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
