@@ -113,7 +113,7 @@ def test_a_line_is_found_behind_a_time_and_inside_of_json() -> None:
     for message in (line, f"2026-11-22T12:00:00Z stdout F {line}\n", json.dumps({"log": f"{line}\n", "stream": "x"})):
         found = parse_line(message)
         assert found is not None
-        assert found == ("muster-digits-r1-a2", 3, "loss=1")
+        assert found == ("muster-digits-r1-a2", "loss=1")
     for pod, is_own in (("muster-digits-r1-a2-pod-3", True), ("muster-other-r1-a2-pod-3", False), ("x", False)):
         found = parse_line(json.dumps({"log": line, "kubernetes": {"pod_name": pod}}))
         assert (found is not None) is is_own, pod

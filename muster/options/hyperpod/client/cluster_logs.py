@@ -37,8 +37,8 @@ def log_group(cloud: Cloud, cluster: str) -> str | None:
 
 def read_pod_line(event: LogEvent) -> LogEvent:
     """An event of a node's stream, with the job and the text of the pod's line."""
-    line = parse_line(event.message)
-    return event._replace(job="", message="") if line is None else event._replace(job=line.job, message=line.text)
+    job, text = parse_line(event.message) or ("", "")
+    return event._replace(job=job, message=text)
 
 
 class ClusterLogs:

@@ -8,21 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NamedTuple
 
 STREAMS = "SagemakerHyperPodTrainingJob"
 """The prefix of the log streams with the lines of jobs."""
 
-_HEAD = re.compile(r"\[(?P<job>[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/(?P<pod>\d{1,4})\] ?")
+_HEAD = re.compile(r"\[(?P<job>[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/\d{1,4}\] ?")
 _MEMBERS = ("log", "message")  # of a line that a log agent has wrapped in JSON
-
-
-class PodLine(NamedTuple):
-    """A line of a pod."""
-
-    job: str
-    pod: int
-    text: str
 
 
 def line_head(job: str, pod: int) -> str:
@@ -30,8 +21,8 @@ def line_head(job: str, pod: int) -> str:
     return f"[{job}/{pod}] "
 
 
-def parse_line(message: str) -> PodLine | None:
-    """The line in an event of the cluster's log group; None where it is of no job.
+def parse_line(message: str) -> tuple[str, str] | None:
+    """The job and the text of a line in an event of the cluster's log group; None where it is of no job.
 
     A log agent may put a time in front of it, or wrap it in JSON. Where its JSON names the pod, a line of another job's
     pod is of no job: a program could write such a head itself.
@@ -40,7 +31,7 @@ def parse_line(message: str) -> PodLine | None:
     head = _HEAD.search(text)
     if head is None or (writer is not None and not writer.startswith(f"{head['job']}-pod-")):
         return None
-    return PodLine(head["job"], int(head["pod"]), text[head.end() :])
+    return head["job"], text[head.end() :]
 
 
 def _unwrapped(message: str) -> tuple[str, str | None]:
