@@ -22,7 +22,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            message = f"the name {name[:64]!r} appears twice"
+            message = f'duplicate field "{name[:64]}"'
             raise ValueError(message)
         found[name] = value
     return found
