@@ -22,7 +22,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            message = f'duplicate field "{name[:64]}"'
+            message = f"duplicate field {json.dumps(name[:64])}"
             raise ValueError(message)
         found[name] = value
     return found

@@ -6,13 +6,13 @@ import ast
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from muster.client.checks.checked_program import Program
 from muster.client.checks.python_modules import Missing, is_installed, locate
-from muster.client.checks.python_names import UnreadableSourceError, names_of
 from muster.client.launch.source_archive import LOCK
 from muster.contract.training.source_delivery import REQUIREMENTS
 
@@ -66,10 +66,11 @@ def files_of(root: Path, start: Path) -> set[Path]:
 def _first_imports(path: Path) -> Iterable[str]:
     """The modules that a file imports whatever happens: not in a function, a condition or a try."""
     try:
-        bindings = names_of(path).bindings.values()
-    except UnreadableSourceError:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return  # reported where the trainer is looked for
-    for node in (one.node for places in bindings for one in places if not one.nested):
+    for node in tree.body:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

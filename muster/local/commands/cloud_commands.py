@@ -173,8 +173,10 @@ def _read(
 
 
 def _say_up(cloud: LocalCloud, how: str, *, as_json: bool) -> None:
-    line = f"The embedded cloud runs at {cloud.endpoint} (state in {cloud.directory.root}).{how}"
-    print_either(CloudUp.of(cloud), [line], as_json=as_json)
+    if as_json:
+        print_either(CloudUp.of(cloud), (), as_json=True)  # what it says is asked of the cloud
+    else:
+        typer.echo(f"The embedded cloud runs at {cloud.endpoint} (state in {cloud.directory.root}).{how}")
 
 
 def _say_down(endpoint: str, *, as_json: bool) -> None:

@@ -325,3 +325,6 @@ def test_a_trainer_that_never_reads_its_rank_is_a_remark(tmp_path: Path) -> None
         assert check_source({**spec, **fields}).remarks == (), fields
     write(tmp_path, {"data.py": "def load(context): return context.rank\n"})
     assert check_source(spec).remarks == ()
+    # However long the file is that imports it.
+    write(tmp_path, {"training.py": f"from data import load\ndef train(context): load(context)\n{'# x' * 300_000}\n"})
+    assert check_source(spec).remarks == ()

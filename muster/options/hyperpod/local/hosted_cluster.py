@@ -57,6 +57,7 @@ def hosted(parts: ServiceParts, settings: ClusterSettings) -> Hosted:
     events = ClusterEvents(host.post_event, settings.name, cluster_arn(account, settings.name), GROUP)
     cluster = EmbeddedCluster(store, settings, machine, events, parts.faults)
     config = tls_config(listener, certificates)
+    listener.detach()  # the server has it by its number
     served = serve(api, config, shutdown_trigger=asyncio.Event().wait)  # type: ignore[arg-type]  # as in daemon.py
     _background.add(asyncio.create_task(served))
     calls = ClusterCalls(account, settings, cluster.nodes, GROUP)

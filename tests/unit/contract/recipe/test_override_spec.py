@@ -48,6 +48,7 @@ def test_a_specification_that_is_none_is_one_problem() -> None:
         ("[1]", ": found a list of 1 value; write a mapping of at most 4,096 names to mappings"),
         ("{", ": line 1, column 2: "),
         ('{"a": 1, "a": 2}', ': duplicate field "a"'),
+        (r'{"a\u001b": 1, "a\u001b": 2}', r': duplicate field "a\u001b"'),
         ('{"a": NaN}', ": NaN is no number of JSON"),
         ("[" * 200_000, ": too many levels of nesting"),
         ('{"a": "' + "x" * 1_100_000 + '"}', ": 1,100,009 bytes; allowed: at most 1,048,576"),
