@@ -130,7 +130,7 @@ class Recipe:
             named = _resolved(self._named, self._sources)[0].named
         except SpecError:
             named = {}  # perhaps because of what is overridden now
-        paths = {name: path_text(path) for name, path in named.items()}
+        paths = {name: path_text(places[0]) for name, places in named.items()}
         hidden = {
             name
             for name in suspects

@@ -182,7 +182,7 @@ class _ResolvingRecipe:
             self._problems.state("recipe", f"more than {TEXT_MAX:,} bytes when it is resolved", "keep data in S3")
         self._validate(document, merged, faulty)
         self._problems.raise_found()
-        named = {name: paths[0] for name, paths in merged.named.items() if paths[0] in known}
+        named = {name: tuple(paths) for name, paths in merged.named.items() if paths[0] in known}
         return ResolvedRecipe(document, origins, named)
 
     # Placeholders.

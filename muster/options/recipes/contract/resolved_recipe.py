@@ -59,12 +59,12 @@ class ResolvedRecipe:
     Args:
         document: the values, as JSON has them.
         origins: of every leaf (a scalar, an empty mapping or a list) by its path.
-        named: the path of each name of the override specification that the recipe has.
+        named: the paths of each name of the override specification that the recipe has.
     """
 
     document: dict[str, JsonValue]
     origins: Mapping[Path, Origin]
-    named: Mapping[str, Path]
+    named: Mapping[str, tuple[Path, ...]]
 
     @property
     def digest(self) -> str:

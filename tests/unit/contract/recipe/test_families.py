@@ -246,6 +246,19 @@ def test_every_instance_type_is_one_that_the_recipe_allows() -> None:
     assert expanded(VERL, {**SPEC, "instance_count": 4}, specification=specification).instance_count == 4
 
 
+@pytest.mark.parametrize("family", [VERL, ""])
+def test_the_number_of_instances_is_one_that_the_recipe_allows(family: str) -> None:
+    recipe = f"{family}trainer: {{ranks: '{{{{nodes}}}}', num_nodes: '{{{{nodes}}}}'}}\n"
+    document = {**SPEC, "entrypoint": ["python", "train.py"]}
+    for limits, wrong, allowed in (({"min": 1, "max": 4}, 8, "1 to 4"), ({"enum": [2, 4]}, 3, "2, 4")):
+        given = {"nodes": {"type": "integer", "default": 2, **limits}}
+        found = refused(recipe, {**document, "instance_count": wrong}, specification=given)
+        assert list(found) == ["instance_count"]
+        assert f"found {wrong}; the recipe allows {allowed} instances" in found["instance_count"]
+        assert expanded(recipe, {**document, "instance_count": 4}, specification=given).instance_count == 4
+        assert expanded(recipe, document, specification=given).instance_count == 2
+
+
 def test_the_instance_types_of_a_spec_that_is_not_checked_yet() -> None:
     document = {
         "instance_type": 5,

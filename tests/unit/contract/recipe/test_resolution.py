@@ -84,7 +84,7 @@ def test_defaults_take_the_place_of_placeholders_and_interpolations_are_replaced
         },
         "again": optim,
     }
-    assert found.named["learning_rate"] == ("training_config", "optim", "lr")
+    assert found.named["learning_rate"] == (("training_config", "optim", "lr"),)
     assert found.origins["run", "path"] is Origin.DEFAULT
     assert found.origins["training_config", "override_config"] is Origin.BASE
 

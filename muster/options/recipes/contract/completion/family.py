@@ -372,7 +372,10 @@ def _check_count(draft: Draft, path: tuple[str, ...]) -> None:
     if isinstance(count, int) and not isinstance(count, bool):
         draft.fill("instance_count", count)
     found = draft.document.get("instance_count")
-    limits = next((one for name in _COUNT_NAMES if (one := draft.read.parameters.get(name)) is not None), None)
-    if limits is not None and found is not None and (mistake := limits.mistake(found)) is not None:
+    parameters = draft.read.parameters
+    usual = [name for name in _COUNT_NAMES if name in parameters][:1]
+    own = (name for name, paths in draft.resolved.named.items() if path in paths)
+    limits = (parameters[name] for name in (*usual, *own) if name in parameters)
+    if (mistake := next(filter(None, (one.mistake(found) for one in limits)), None)) is not None:
         allowed, remedy = mistake
         draft.refuse("instance_count", found, remedy, f"the recipe allows {allowed} instances")
