@@ -10,7 +10,7 @@ from muster.contract.errors import SpecError
 from muster.contract.run.model_lookup import find_model
 from muster.contract.training.model_source import ModelSource
 from muster.options.recipes.contract.gathering import gather
-from muster.options.recipes.contract.hub_collection import RECIPES_MAX, hub_model
+from muster.options.recipes.contract.hub_collection import RECIPES_MAX, CollectedRecipe, hub_model
 from muster.options.recipes.contract.override_spec import SpecifiedValue
 from muster.options.recipes.contract.recipe_request import read_request
 from muster.options.recipes.contract.recipe_text import TEXT_MAX
@@ -190,6 +190,11 @@ def test_no_more_recipes_of_a_hub_are_read_than_a_list_may_show() -> None:
     reader = _public(*[{} for _ in range(RECIPES_MAX)], _item())
     [problem] = _problems(_SFT, reader)
     assert "with the technique SFT" in problem
+
+
+def test_a_recipe_has_all_its_instance_types() -> None:
+    types = [f"ml.p{number}.48xlarge" for number in range(RECIPES_MAX + 1)]
+    assert CollectedRecipe.model_validate(_item(SupportedInstanceTypes=types)).instance_types == tuple(types)
 
 
 def test_when_none_fits_the_condition_that_left_nothing_is_named() -> None:

@@ -30,10 +30,10 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) and len(value) <= _TEXT_MAX and value.isprintable() else ""
 
 
-def _items(kind: type) -> BeforeValidator:
-    """The items of a list that are of this type; none of anything else."""
+def _items(kind: type, most: int | None = None) -> BeforeValidator:
+    """Of the first `most` items of a list those of this type; none of anything else."""
     return BeforeValidator(
-        lambda value: [one for one in value[:RECIPES_MAX] if isinstance(one, kind)] if isinstance(value, list) else []
+        lambda value: [one for one in value[:most] if isinstance(one, kind)] if isinstance(value, list) else []
     )
 
 
@@ -84,7 +84,7 @@ class HubModel(BaseModel):
     hub: str
     name: str
     arn: str
-    recipes: Annotated[tuple[CollectedRecipe, ...], _items(dict)] = Field((), alias="RecipeCollection")
+    recipes: Annotated[tuple[CollectedRecipe, ...], _items(dict, RECIPES_MAX)] = Field((), alias="RecipeCollection")
     weights: Annotated[str, BeforeValidator(_uri)] = Field(
         "", alias="TrainingArtifactUri", description="the prefix of weights that are ready for training"
     )
