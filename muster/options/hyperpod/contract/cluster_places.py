@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from muster.contract.backend import Backend
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.rank_spec import parts_of
 from muster.contract.spec.spec_fields import SpecFields
@@ -77,13 +78,15 @@ def _listing(cluster: Cluster, key: str, known: list[str], added: str) -> tuple[
 def placed(spec: S, clusters: Sequence[Cluster]) -> S:
     """The spec with cluster and namespace of all ranks on clusters written out, as far as the stack has them."""
     parts = [part for part in parts_of(spec) if part.on_cluster]
+    on_cluster = spec.backend is Backend.HYPERPOD
+    has_section = on_cluster or spec.hyperpod is not None  # which overrides inherit
     own = {
         part.ranks: part.override.model_copy(update={"hyperpod": _filled(part.asked, clusters)})
         for part in parts
-        if part.override is not None and (part.override.hyperpod is not None or spec.hyperpod is None)
+        if part.override is not None and (part.override.hyperpod is not None or not has_section)
     }
     update: dict[str, object] = {"overrides": {**spec.overrides, **own}} if own else {}
-    if len(own) < len(parts):
+    if on_cluster or len(own) < len(parts):
         update["hyperpod"] = _filled(spec.hyperpod or HyperPod(), clusters)
     return spec.model_copy(update=update)
 

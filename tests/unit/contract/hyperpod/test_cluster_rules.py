@@ -8,6 +8,7 @@ from muster.contract.spec.rank_spec import uses_cluster, uses_training_jobs
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
+from muster.contract.training.cluster_fields import HyperPod
 from muster.contract.training.clusters import Cluster
 from muster.contract.training.overrides import Override
 from muster.options.hyperpod.contract.rules import launch_name_problems
@@ -200,6 +201,19 @@ def test_the_stack_writes_out_where_each_rank_runs() -> None:
         spec = StackDefaults(clusters=clusters).complete(parse_spec({**BASE, **fields}))
         sections = [spec.of_rank(rank).hyperpod for rank in range(2)]
         assert [section and (section.cluster, section.namespace) for section in sections] == expected, fields
+
+
+def test_the_stack_writes_where_ranks_run_into_the_section_that_they_inherit() -> None:
+    for ranks in ("0", "0-1"):
+        override = {ranks: {"environment": {"A": "1"}}}
+        spec = StackDefaults(clusters=ONE).complete(parse_spec({**BASE, "overrides": override}))
+        assert spec.hyperpod is not None
+        assert (spec.hyperpod.cluster, spec.hyperpod.namespace) == ("research", "team-a"), ranks
+        assert spec.overrides[ranks].hyperpod is None
+    own = {"0-1": {"hyperpod": {"namespace": "team-b"}}}
+    spec = StackDefaults(clusters=ONE).complete(parse_spec({**BASE, "overrides": own}))
+    assert spec.hyperpod == HyperPod(cluster="research", namespace="team-a")
+    assert spec.overrides["0-1"].hyperpod == HyperPod(cluster="research", namespace="team-b")
 
 
 def test_a_stack_gives_a_cluster_no_network_and_no_key_of_training_jobs() -> None:
