@@ -98,6 +98,9 @@ def channel_problems(channels: Sequence[Channel], default_mode: str, field: str,
             yield Problem(field, f"{count} channels named {name!r}", "rename all but one", "names must be unique")
     for index, channel in enumerate(channels):
         where = f"{field}.{index}"
+        if channel.channel_name in {".", ".."}:
+            allowed = "a channel is a folder below /opt/ml/input/data"
+            yield Problem(f"{where}.channel_name", repr(channel.channel_name), "rename it", allowed)
         yield from _source_problems(channel, where, vpc=vpc)
         yield from _mode_problems(channel, channel.input_mode or default_mode, where)
 

@@ -179,6 +179,8 @@ VALUES: list[tuple[Fields, list[tuple[str, Any, Any]]]] = [
             ("input_data_config", [channel("a"), channel("b")], [channel("a"), channel("a")]),
             ("input_data_config.0.channel_name", "c" * 64, "c" * 65),
             ("input_data_config.0.channel_name", "a.b-c_d", "a b"),
+            ("input_data_config.0.channel_name", "...", ".."),
+            ("input_data_config.0.channel_name", ".a", "."),
             ("input_data_config.0.content_type", "t" * 256, "t" * 257),
             ("input_data_config.0.shuffle_config.seed", 2**63 - 1, 2**63),
             (f"{SOURCE}.s3_data_source.s3_uri", long("s3://bucket/", 1_024), long("s3://bucket/", 1_025)),
