@@ -251,7 +251,11 @@ def test_an_unusable_input_ends_the_pod_and_says_why(make: Make, s3: S3Server) -
     wrong = make("count", number=3)
     work = {"output_uri": "/results", "channels": [{"name": "a/b", "uri": "x"}]}
     wrong.variables[ENV_POD_WORK] = json.dumps(json.loads(wrong.work.to_json()) | work)
-    pods["output_uri: String should match", "channels.0.uri: String should match", "channels.0.name: String"] = wrong
+    pods[
+        "output_uri: found '/results'; allowed: s3://bucket/prefix",
+        "channels.0.uri: found 'x'",
+        "channels.0.name: found 'a/b'; allowed: 1 to 64 letters",
+    ] = wrong
     for words, pod in pods.items():
         assert pod.begin(COMMAND).end() == 64, words
         end = next(end for end in pod.notices("end") if end["pod"] == f"{JOB}-pod-{pod.number}")

@@ -5,9 +5,12 @@ Mounted in every pod are shared memory, and the folders below /opt/ml that are w
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, field_validator
+from pydantic_core import PydanticCustomError
 
 from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.run.notices import NOTICES
@@ -31,13 +34,36 @@ TREE_PATHS = {f"{DEFAULT_BASE_DIR}/{folder}": folder for folder in (*_FOLDERS, _
 """The paths of the tree with their folders in its volume. A volume of a spec may keep the local states instead."""
 
 
-_Uri = Annotated[str, Field(pattern="^s3://[^/]")]
+def _wrong(words: str) -> PydanticCustomError:
+    """An error of exactly these words."""
+    return PydanticCustomError("wrong", "{words}", {"words": words})
+
+
+def _like(pattern: str, allowed: str) -> AfterValidator:
+    """Refuses a text that the pattern does not match as a whole, in words for people."""
+
+    def check(text: str) -> str:
+        if re.fullmatch(pattern, text) is None:
+            words = f"found {text!r}; allowed: {allowed}"
+            raise _wrong(words)
+        return text
+
+    return AfterValidator(check)
+
+
+_Uri = Annotated[str, _like("(?s)s3://[^/].*", "s3://bucket/prefix")]
 
 
 class PodChannel(StoredPart):
     """An input channel: what lies under `uri` is copied to input/data/`name` before the program starts."""
 
-    name: str = Field(pattern="^[A-Za-z0-9._-]{1,64}$")
+    name: Annotated[
+        str,
+        _like(
+            r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}",
+            "1 to 64 letters, digits, dots, hyphens and underscores, but not . or ..",
+        ),
+    ]
     uri: _Uri
 
 
@@ -49,11 +75,25 @@ class PodWork(StoredDocument):
     output/failure (the reason in the end notice).
     """
 
-    job: str = Field(pattern="^.+-r(0|[1-9][0-9]{0,3})-a[1-9][0-9]{0,2}$")
+    job: Annotated[
+        str, _like(".+-r(0|[1-9][0-9]{0,3})-a[1-9][0-9]{0,2}", "a name that ends with -r0-a1 (rank, attempt)")
+    ]
     program: tuple[str, ...] = Field(min_length=1)
     channels: tuple[PodChannel, ...] = ()
     hyper_parameters: dict[str, str] = Field(default_factory=dict)
     checkpoints_uri: _Uri = Field(description="s3://…/checkpoints/{run}/r{rank}/")
     output_uri: _Uri = Field(description="below it the archives of {job}/output/ are written")
-    notices_uri: str = Field(pattern=f"^s3://[^/]+/{NOTICES}[^/]+/$", description="s3://…/notices/{run}/")
+    notices_uri: Annotated[str, _like(f"s3://[^/]+/{NOTICES}[^/]+/", f"s3://bucket/{NOTICES}RUN/")] = Field(
+        description="s3://…/notices/{run}/"
+    )
     instances: int = Field(ge=1, description="instances of the job when it starts")
+
+    @field_validator("channels")
+    @classmethod
+    def _have_names_of_their_own(cls, channels: tuple[PodChannel, ...]) -> tuple[PodChannel, ...]:
+        counts = Counter(channel.name for channel in channels)
+        repeated = [f"{count} have the name {name!r}" for name, count in counts.items() if count > 1]
+        if repeated:
+            words = f"{', '.join(repeated)}; allowed: one"
+            raise _wrong(words)
+        return channels

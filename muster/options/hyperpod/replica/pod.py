@@ -50,20 +50,18 @@ def read_pod(variables: Mapping[str, str]) -> Pod:
     """The pod from its environment.
 
     Raises:
-        InputError: it cannot be used; it says why.
+        InputError: lists everything that is missing or wrong.
     """
     text = variables.get(ENV_POD_WORK, "")
     if not text:
         raise InputError([f"{ENV_POD_WORK} is not set (the work of the pod, as JSON)"])
+    work, problems = None, []
     try:
         work = PodWork.model_validate_json(text)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        raise InputError(
-            [f"{ENV_POD_WORK}: {'.'.join(map(str, item['loc'])) or 'the document'}: {item['msg']}" for item in found]
-        ) from None
-    if not {".", ".."}.isdisjoint(channel.name for channel in work.channels):
-        raise InputError([f"{ENV_POD_WORK}: a channel's name is a step to another folder"])
+        for item in error.errors(include_url=False, include_input=False):
+            place = ".".join(map(str, item["loc"])) or "the document"
+            problems.append(f"{ENV_POD_WORK}: {place}: {item['msg']}")
     base = base_of(variables)
     try:
         base.mkdir(parents=True, exist_ok=True)
@@ -71,5 +69,8 @@ def read_pod(variables: Mapping[str, str]) -> Pod:
             pass
     except OSError as error:
         remedy = "let the container run as a user that may write there, or mount a volume"
-        raise InputError([f"{base} cannot be written ({error.strerror}): {remedy}"]) from None
-    return Pod(work, base, variables.get(ENV_POD_NAME, ""), variables.get(ENV_POD_ADDRESS, ""))
+        problems.append(f"{base} cannot be written ({error.strerror}): {remedy}")
+    if work is None or problems:
+        raise InputError(problems)
+    name, address = variables.get(ENV_POD_NAME, ""), variables.get(ENV_POD_ADDRESS, "")
+    return Pod(work=work, base=base, name=name, address=address)
