@@ -74,3 +74,18 @@ def test_what_the_agent_does_not_have_is_refused(capsys: pytest.CaptureFixture[s
         with pytest.raises(SystemExit):
             parse(wrong)
         assert "hyperpodrun: error" in capsys.readouterr().err, wrong
+
+
+def test_the_usage_has_the_names_of_the_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse([])
+    usage = " ".join(capsys.readouterr().err.split())
+    for words in (
+        "[--rdzv-id RDZV_ID]",
+        "[--monitor-interval MONITOR_INTERVAL]",
+        "[--shutdown-timeout SHUTDOWN_TIMEOUT]",
+        "[--server-host SERVER_HOST] [--server-port SERVER_PORT]",
+        " program ...",
+        "the following arguments are required: program, arguments",
+    ):
+        assert words in usage

@@ -28,7 +28,7 @@ def main() -> int:
         raise Terminated(number)
 
     agent = Agent(arguments, Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")))
-    server = serve(agent, arguments.host, arguments.port)
+    server = serve(agent, arguments.server_host, arguments.server_port)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, terminate)
     try:

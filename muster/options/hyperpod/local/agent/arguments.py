@@ -20,13 +20,13 @@ class Arguments(argparse.Namespace):
     log_dir: str | None
     keeps_output: bool
     """Whether the standard output of workers is written to a file, which log rules read."""
-    run_id: str
+    rdzv_id: str
     role: str
-    monitor_seconds: float
+    monitor_interval: float
     shutdown_signal: signal.Signals
-    shutdown_seconds: int
-    host: str
-    port: int
+    shutdown_timeout: int
+    server_host: str
+    server_port: int
     program: tuple[str, ...]
 
 
@@ -40,18 +40,18 @@ def parse(argv: Sequence[str]) -> Arguments:
     parser.add_argument("--nnodes", type=int, default=1)  # NNODES of the environment, and /start, say how many
     parser.add_argument("--nproc-per-node", choices=["1"], default="1")
     parser.add_argument("--rdzv-backend", default="static")
-    parser.add_argument("--rdzv-id", dest="run_id", default="none")
-    parser.add_argument("--monitor-interval", dest="monitor_seconds", type=float, default=0.1)
+    parser.add_argument("--rdzv-id", default="none")
+    parser.add_argument("--monitor-interval", type=float, default=0.1)
     parser.add_argument("--role", default="default")
     parser.add_argument("--no-python", action="store_true")
     parser.add_argument("--log-dir", default=None)
     parser.add_argument("--tee", choices=["0", "3"], default="0")
     parser.add_argument("--shutdown-signal", dest="signal_name", default="SIGKILL", choices=["SIGTERM", "SIGKILL"])
-    parser.add_argument("--shutdown-timeout", dest="shutdown_seconds", type=int, default=DEFAULT_SHUTDOWN_SECONDS)
-    parser.add_argument("--server-host", dest="host", default=os.environ.get(ENV_POD_ADDRESS, "127.0.0.1"))
-    parser.add_argument("--server-port", dest="port", type=int, default=DEFAULT_PORT)
+    parser.add_argument("--shutdown-timeout", type=int, default=DEFAULT_SHUTDOWN_SECONDS)
+    parser.add_argument("--server-host", default=os.environ.get(ENV_POD_ADDRESS, "127.0.0.1"))
+    parser.add_argument("--server-port", type=int, default=DEFAULT_PORT)
     parser.add_argument("--server-log-level", default="info")
-    parser.add_argument("file")
+    parser.add_argument("file", metavar="program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     found = parser.parse_args(argv, Arguments())
     found.keeps_output = found.tee == "3"

@@ -88,7 +88,7 @@ class Agent:
         self._config.parent.mkdir(parents=True, exist_ok=True)
         root = arguments.log_dir or tempfile.mkdtemp(prefix="torchelastic_")
         Path(root).mkdir(parents=True, exist_ok=True)
-        self._logs = Path(tempfile.mkdtemp(prefix=f"{arguments.run_id}_", dir=root))
+        self._logs = Path(tempfile.mkdtemp(prefix=f"{arguments.rdzv_id}_", dir=root))
         self._box = StateBox()
         self._lock = threading.Lock()
         self._ranks: Ranks | None = None
@@ -137,14 +137,14 @@ class Agent:
         """
         try:
             while self._box.state is not AgentState.SHUTDOWN:
-                time.sleep(self._arguments.monitor_seconds)
+                time.sleep(self._arguments.monitor_interval)
                 self._group = self._monitor()
                 self._act()
         except Terminated as end:
-            self._end_worker(end.signal, self._arguments.shutdown_seconds)
+            self._end_worker(end.signal, self._arguments.shutdown_timeout)
             raise
         _log.info("Shutting down agent...")
-        self._end_worker(signal.SIGTERM, self._arguments.shutdown_seconds)
+        self._end_worker(signal.SIGTERM, self._arguments.shutdown_timeout)
         return 1 if self._group in {Group.FAILED, Group.UNHEALTHY} else 0
 
     def _monitor(self) -> Group:
@@ -152,7 +152,7 @@ class Agent:
             return self._group
         self._failure = self._worker.failure
         if self._failure:
-            self._worker.stop(self._arguments.shutdown_signal, self._arguments.shutdown_seconds)
+            self._worker.stop(self._arguments.shutdown_signal, self._arguments.shutdown_timeout)
             return Group.FAILED
         if self._watch is not None and self._watch.found[0] in BAD:
             return Group.UNHEALTHY
@@ -203,7 +203,7 @@ class Agent:
             "MASTER_PORT": str(ranks.master_port),
             **dict.fromkeys(("JOB_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"), restarts),
             "TORCHELASTIC_MAX_RESTARTS": "0",
-            "TORCHELASTIC_RUN_ID": self._arguments.run_id,
+            "TORCHELASTIC_RUN_ID": self._arguments.rdzv_id,
             "TORCHELASTIC_USE_AGENT_STORE": "False",
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
             "HYPERPOD_SIGNAL_COORDINATION": os.environ.get("HYPERPOD_SIGNAL_COORDINATION", "disabled"),
@@ -234,7 +234,7 @@ class Agent:
         _log.info("Stopping workers...")
         arguments = self._arguments
         number = signal.SIGUSR1 if self._stop.get("is_graceful") else arguments.shutdown_signal
-        self._end_worker(number, self._stop.get("timeout") or arguments.shutdown_seconds)
+        self._end_worker(number, self._stop.get("timeout") or arguments.shutdown_timeout)
         self._group, self._failure = Group.INIT, ""
         self._box.set(AgentState.READY)
 
