@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from muster.infra.settings.settings_file import parse_settings
 from muster.infra.settings.stack_settings import Platform
 from muster.options.hyperpod.contract.object_identity import IDENTITY_AGENT, OPERATOR
 from muster.options.hyperpod.contract.wake_events import CLUSTER_EVENTS
-from muster.options.hyperpod.infra.cluster_preflight import ClusterState, cluster_problems
+from muster.options.hyperpod.infra.cluster_preflight import ClusterState, Unseen, cluster_problems, cluster_state
 from muster.options.hyperpod.local.cluster_events import ClusterEvents
 from tests.infra.variants import Variant
 from tests.support.template import Template
@@ -313,7 +314,9 @@ ACTIVE = {"status": "ACTIVE", "accessConfig": {"authenticationMode": "API"}, "re
 ADDONS = frozenset({OPERATOR, IDENTITY_AGENT})
 
 
-def state(hyperpod: dict[str, Any] = HYPERPOD, addons: frozenset[str] | None = ADDONS, **eks: Any) -> ClusterState:
+def state(
+    hyperpod: dict[str, Any] | Unseen = HYPERPOD, addons: frozenset[str] | None = ADDONS, **eks: Any
+) -> ClusterState:
     """A cluster on which replicas can run, but for what is given."""
     return ClusterState(hyperpod, {**ACTIVE, **eks}, addons)
 
@@ -326,11 +329,11 @@ def test_a_cluster_on_which_no_replica_could_run_is_said_before_the_deployment()
     for found, words in (
         (state(), []),
         (state(addons=None), []),
-        (ClusterState(None, None, None), []),
-        (state({}), ["no HyperPod cluster research"]),
+        (ClusterState(Unseen.DENIED, Unseen.DENIED, None), []),
+        (state(Unseen.ABSENT), ["no HyperPod cluster research"]),
         (state({"Orchestrator": {}}), ["not orchestrated by EKS"]),
         (state({"Orchestrator": {"Eks": {"ClusterArn": "arn:aws:eks:r:1:cluster/other"}}}), ["write other"]),
-        (ClusterState(HYPERPOD, {}, None), ["no EKS cluster research-eks"]),
+        (ClusterState(HYPERPOD, Unseen.ABSENT, None), ["no EKS cluster research-eks"]),
         (state(status="DELETING"), ["DELETING"]),
         (state(accessConfig={"authenticationMode": "CONFIG_MAP"}), ["authenticationMode=API_AND_CONFIG_MAP"]),
         (state(**network(endpointPublicAccess=False)), ["research-eks is private"]),
@@ -345,3 +348,14 @@ def test_a_cluster_on_which_no_replica_could_run_is_said_before_the_deployment()
     # A network answers for a private endpoint.
     table = TABLE.model_copy(update=NETWORK)
     assert list(cluster_problems("research", table, state(**network(endpointPublicAccess=False)))) == []
+
+
+def unseen(*, may_ask: bool) -> ClusterState:
+    """What is known to an account in which no cluster is seen."""
+    account: Any = SimpleNamespace(client=lambda _: None, seen=lambda _: (None, may_ask))
+    return cluster_state(account, "research", TABLE.eks_cluster)
+
+
+def test_a_cluster_is_absent_only_where_the_caller_may_ask() -> None:
+    assert unseen(may_ask=True) == ClusterState(Unseen.ABSENT, Unseen.ABSENT, None)
+    assert unseen(may_ask=False) == ClusterState(Unseen.DENIED, Unseen.DENIED, None)

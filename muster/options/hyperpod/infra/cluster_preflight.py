@@ -6,8 +6,9 @@ looks there with the functions' own rights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from muster.contract.errors import Problem, StatedProblem
@@ -21,47 +22,62 @@ _MODES = {"API", "API_AND_CONFIG_MAP"}
 _READY = {"ACTIVE", "UPDATING"}
 
 
+class Unseen(Enum):
+    """Why a cluster is not described."""
+
+    ABSENT = "there is none"
+    DENIED = "the caller may not ask"
+
+
 @dataclass(frozen=True)
 class ClusterState:
-    """What EKS and SageMaker say of one cluster. None where the caller may not ask, empty where there is none.
+    """What EKS and SageMaker say of one cluster, as far as the caller may see it.
 
-    `hyperpod` is DescribeCluster of SageMaker, `eks` that of EKS, `addons` the names of the EKS cluster's add-ons.
+    `hyperpod` is DescribeCluster of SageMaker, `eks` that of EKS, `addons` the names of the EKS cluster's add-ons; None
+    where they are not known.
     """
 
-    hyperpod: Mapping[str, Any] | None
-    eks: Mapping[str, Any] | None
+    hyperpod: Mapping[str, Any] | Unseen
+    eks: Mapping[str, Any] | Unseen
     addons: frozenset[str] | None
 
 
 def cluster_state(account: Account, name: str, eks_cluster: str) -> ClusterState:
     """A HyperPod cluster and the EKS cluster of the settings, as far as the caller may see them."""
     sagemaker, client = account.client("sagemaker"), account.client("eks")
-    hyperpod, hyperpod_asked = account.seen(lambda: sagemaker.describe_cluster(ClusterName=name))
-    eks, eks_asked = account.seen(lambda: client.describe_cluster(name=eks_cluster)["cluster"])
+    hyperpod = _described(account, lambda: sagemaker.describe_cluster(ClusterName=name))
+    eks = _described(account, lambda: client.describe_cluster(name=eks_cluster)["cluster"])
     addons = None
-    if eks:
+    if not isinstance(eks, Unseen):
         pages = client.get_paginator("list_addons")
         addons, _ = account.seen(lambda: pages.paginate(clusterName=eks_cluster).build_full_result())
-    names = None if addons is None else frozenset(addons["addons"])
-    return ClusterState(hyperpod or ({} if hyperpod_asked else None), eks or ({} if eks_asked else None), names)
+    return ClusterState(hyperpod, eks, None if addons is None else frozenset(addons["addons"]))
+
+
+def _described(account: Account, read: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any] | Unseen:
+    found: Mapping[str, Any] | None
+    found, may_ask = account.seen(read)
+    if found is not None:
+        return found
+    return Unseen.ABSENT if may_ask else Unseen.DENIED
 
 
 def cluster_problems(name: str, table: ClusterTable, state: ClusterState) -> Iterator[Problem]:
     """What forbids the deployment."""
     place = f"hyperpod_clusters.{name}"
-    if state.hyperpod == {}:
+    if state.hyperpod is Unseen.ABSENT:
         remedy = "write the name of a cluster of this account and region (aws sagemaker list-clusters)"
         yield StatedProblem(place, f"this account has no HyperPod cluster {name} in this region", remedy)
-    elif state.hyperpod is not None:
+    elif state.hyperpod is not Unseen.DENIED:
         found = state.hyperpod.get("Orchestrator", {}).get("Eks", {}).get("ClusterArn", "").rpartition("/")[2]
         if not found:
             yield StatedProblem(place, f"{name} is not orchestrated by EKS", "name a cluster with an EKS orchestrator")
         elif found != table.eks_cluster:
             yield Problem(f"{place}.eks_cluster", repr(table.eks_cluster), f"write {found}", f"{name} is on {found}")
-    if state.eks == {}:
+    if state.eks is Unseen.ABSENT:
         remedy = "write the name of an EKS cluster of this account and region (aws eks list-clusters)"
         yield StatedProblem(f"{place}.eks_cluster", f"this account has no EKS cluster {table.eks_cluster}", remedy)
-    if not state.eks:
+    if isinstance(state.eks, Unseen):
         return
     yield from _eks_problems(place, table, state.eks)
     if state.addons is not None:
