@@ -186,7 +186,8 @@ class RunIdentities:
 
     def _described(self, cluster: str, association: str) -> dict[str, Any]:
         """An association with its role and tags; empty where it is gone."""
-        eks, answer = self._apis.clients.eks, dict[str, dict[str, Any]]()
+        eks = self._apis.clients.eks
+        answer: dict[str, dict[str, Any]] = {}
         with tolerated(NOT_FOUND):
             answer = eks.describe_pod_identity_association(clusterName=cluster, associationId=association)
         return answer.get("association", {})
