@@ -622,9 +622,10 @@ class Judge:
         """Since when a run stays cancelled. A redrive takes a cancel back that no fence holds by then."""
         if execution.is_cancelled:
             return execution.cancelled_at
-        stored: Any = self._world.cloud.s3.peek("bucket", RunLayout(execution.name).fence)
-        if stored is None or not Fence.from_json(stored.body, "").is_cancellation:
+        fence = self.fence(execution.name)
+        if fence is None or not fence.is_cancellation:
             return None
+        stored: Any = self._world.cloud.s3.peek("bucket", RunLayout(execution.name).fence)
         return (stored.modified_at - START).total_seconds() + 1  # S3 has whole seconds
 
     def _check_queue(self) -> None:

@@ -10,9 +10,10 @@ import typer
 
 from muster.client.cli.json_answers import GpuType, GpuTypes, UserPolicy
 from muster.client.cli.option_groups import AccountOptions, Json, StackOptions, grouped
-from muster.client.cli.output import busy, columns, print_either
+from muster.client.cli.output import busy, print_either
 from muster.contract.aws.instance_types import GPU_TYPES
 from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.text import columns
 
 if TYPE_CHECKING:
     from muster.client.aws.light_session import LightSession

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from muster.client.cli.output import columns
 from muster.contract.run.failure_words import counted
-from muster.contract.text import shortened
+from muster.contract.text import columns, shortened
 from muster.report.figures import dollars, duration, rate_number
 from muster.report.rounds import chosen
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from muster.client.backend_offers import client_backends
-from muster.client.cli.output import columns
 from muster.client.forecasts import forecast_lines
 from muster.client.launch.planned_recipe import DIGEST_SHOWN, source_lines
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.spec.sweep_values import short_names, value_text
+from muster.contract.text import columns
 from muster.contract.training.ranks import parse_ranks
 from muster.report.figures import duration
 

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,22 +60,6 @@ def print_lines(lines: Iterable[str]) -> None:
     """Print each line, safe for a terminal."""
     for line in lines:
         sys.stdout.write(visible(line) + "\n")
-
-
-def columns(
-    rows: Sequence[Sequence[str]], *, right: Collection[int] = (), widths: Sequence[int] | None = None
-) -> Iterator[str]:
-    """A line for each row, its cells two spaces apart; those of the columns `right` are figures.
-
-    Each column is as wide as its widest cell, unless `widths` says less: then a longer cell moves what follows it.
-    """
-    sizes = widths or [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.rjust(size) if index in right else cell.ljust(size)
-            for index, (cell, size) in enumerate(zip(row, sizes, strict=True))
-        )
-        yield "  ".join(cells).rstrip()
 
 
 def print_either(answer: Document, lines: Iterable[str], *, as_json: bool) -> None:

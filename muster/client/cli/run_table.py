@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from muster.client.cli.output import columns
 from muster.client.runs.run_state import elapsed
-from muster.contract.text import shortened
+from muster.contract.text import columns, shortened
 from muster.report.figures import dollars
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from muster.client.cli.output import columns
 from muster.contract.document import Document
 from muster.contract.spec.recipe_reference import Family, Origin
+from muster.contract.text import columns
 
 DIGEST_SHOWN = 12
 """Hexadecimal digits of a digest, as people compare it."""

@@ -174,7 +174,7 @@ def _read(
 
 def _say_up(cloud: LocalCloud, how: str, *, as_json: bool) -> None:
     if as_json:
-        print_either(CloudUp.of(cloud), (), as_json=True)  # what it says is asked of the cloud
+        typer.echo(CloudUp.of(cloud).to_line())  # what it says is asked of the cloud
     else:
         typer.echo(f"The embedded cloud runs at {cloud.endpoint} (state in {cloud.directory.root}).{how}")
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ministack.core import responses
 from ministack.services import stepfunctions
 
+from muster.contract.names import execution_arn
 from muster.local.ministack.host import Account, Response, is_json, json_answer, refusal
 
 if TYPE_CHECKING:
@@ -166,8 +167,7 @@ def _start(start: _Handler, request: StartExecutionInputTypeDef) -> Response:
     status, headers, body = start(request)
     if status != 400 or json.loads(body).get("__type") != "ExecutionAlreadyExists":
         return status, headers, body
-    machine = request["stateMachineArn"].replace(":stateMachine:", ":execution:")
-    running = stepfunctions._executions.get(f"{machine}:{request['name']}")
+    running = stepfunctions._executions.get(execution_arn(request["stateMachineArn"], request["name"]))
     if not running or running["status"] != "RUNNING" or running["input"] != request.get("input", "{}"):
         return status, headers, body
     return json_answer({"executionArn": running["executionArn"], "startDate": running["startDate"]})

@@ -7,10 +7,9 @@ import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from muster.client.cli.output import columns
 from muster.client.launch.planned_recipe import DIGEST_SHOWN, source_lines
 from muster.contract.spec.recipe_reference import Origin
-from muster.contract.text import shortened
+from muster.contract.text import columns, shortened
 from muster.options.recipes.contract.override_spec import limits
 from muster.options.recipes.contract.recipe_text import is_plain
 
