@@ -21,17 +21,15 @@ LEARNING_RATES = (2e-3, 4e-3, 8e-3, 1.6e-2)
 # Of data parallelism; Muon's was best at the end of the others' grid.
 ALONE_RATES = {"adamw": LEARNING_RATES, "muon": (*LEARNING_RATES, 3.2e-2)}
 SYNC_EVERY = (30, 100, 500)
-REPLICAS = (4, 8)
 DENSE, SPARSE = ("fp32", "int4"), ("topk2-64", "topk2-128")
 # Learning rate and momentum of the outer optimizer, for dense codecs: int4 takes what is best for fp32.
-OUTER = ((1.0, 0.0), (1.0, 0.5), (0.7, 0.8), (0.7, 0.9))
+OUTER = [(1.0, 0.0), (1.0, 0.5), (0.7, 0.8), (0.7, 0.9)]
 # And with the decay of the error feedback for sparse ones, tuned for the sparsest; the first is SparseLoCo's (arXiv
 # 2508.15706).
-SPARSE_OUTER = ((1.0, 0.0, 0.95), (0.7, 0.5, 0.95), (1.0, 0.0, 1.0), (0.7, 0.8, 0.95), (0.7, 0.9, 0.95))
-# What of them is tried with longer phases, so fewer rounds: momentum suits many rounds, and was far off in fifty.
-FEW_OUTER, FEW_SPARSE_OUTER = OUTER[:3], SPARSE_OUTER[:2]
-# Sparse codecs need rounds: a training of so many steps has 200. Of Muon alone, with SparseLoCo's outer settings.
+SPARSE_OUTER = [(1.0, 0.0, 0.95), (0.7, 0.5, 0.95), (1.0, 0.0, 1.0), (0.7, 0.8, 0.95), (0.7, 0.9, 0.95)]
+# Sparse codecs need rounds: a training of so many steps has 200. Of Muon alone, tuned round what is best for few steps.
 LONG_STEPS = 6_000
+LONG_RATES = {1: (8e-3, 1.6e-2), 4: (4e-3, 8e-3)}
 
 Losses = Mapping[Setting, float]
 
@@ -104,16 +102,16 @@ def _in_order(losses: Losses) -> Iterator[Setting]:
     for optimizer in OPTIMIZERS:
         yield from _alone_grid(optimizer)
         yield from _inner_grid(optimizer)
-    plain, rows = list(_plain(losses)), list(_rows(losses))
+    plain, long, rows = list(_plain(losses)), list(_long(losses)), list(_rows(losses))
     for every in SYNC_EVERY:
         for optimizer in OPTIMIZERS:
             if (inner := _best(losses, _inner_grid(optimizer))) is not None:
                 for codec in ("fp32", SPARSE[0]):
                     yield from _outer_grid(replace(inner, sync_every=every, codec=codec))
         yield from (row for row in plain if row.sync_every == every)
-        if every == SYNC_EVERY[0]:
-            yield from _long(losses)
-    for each in (plain, rows):
+    yield from _long_grids(losses)
+    yield from long
+    for each in (plain, long, rows):
         for seed in SEEDS:
             yield from (replace(row, seed=seed) for row in each)
 
@@ -134,12 +132,27 @@ def _rows(losses: Losses) -> Iterator[Setting]:
         yield from _of(losses, "once", average, replicas)
 
 
+def _long_grids(losses: Losses) -> Iterator[Setting]:
+    for replicas in LONG_RATES:
+        yield from _long_rates(replicas)
+    if (inner := _best(losses, _long_rates(4))) is not None:
+        for codec in ("fp32", SPARSE[0]):
+            yield from _outer_grid(replace(inner, codec=codec))
+
+
 def _long(losses: Losses) -> Iterator[Setting]:
-    """Of data parallelism and of four replicas with each codec, at the settings that are best for few steps."""
-    for setting in _plain(losses):
-        if setting.optimizer == "muon" and setting.sync_every in {0, SYNC_EVERY[0]}:
-            like = setting if setting.codec in DENSE else replace(setting, outer=(1.0, 0.0), feedback_decay=0.95)
-            yield replace(like, steps=LONG_STEPS)
+    """Of data parallelism and of four replicas with each codec."""
+    if (alone := _best(losses, _long_rates(1))) is not None:
+        yield alone
+    if (inner := _best(losses, _long_rates(4))) is not None:
+        for codec in (*DENSE, *SPARSE):
+            if (best := _best(losses, _outer_grid(replace(inner, codec=_tuned_as(codec))))) is not None:
+                yield replace(best, codec=codec)
+
+
+def _long_rates(replicas: int) -> list[Setting]:
+    like = _alone_grid("muon")[0] if replicas == 1 else _inner_grid("muon")[0]
+    return [replace(like, learning_rate=rate, steps=LONG_STEPS) for rate in LONG_RATES[replicas]]
 
 
 def _alone(losses: Losses, size: str) -> Iterator[Setting]:
@@ -157,8 +170,7 @@ def _of(losses: Losses, size: str, average: str, replicas: int) -> Iterator[Sett
                 inner = _best(losses, _inner_grid(optimizer))
                 if inner is None or (codec == SPARSE[1] and replicas != 4):
                     continue
-                like = "fp32" if codec in DENSE else SPARSE[0]
-                best = _best(losses, _outer_grid(replace(inner, sync_every=every, codec=like)))
+                best = _best(losses, _outer_grid(replace(inner, sync_every=every, codec=_tuned_as(codec))))
                 if best is not None:
                     yield replace(best, codec=codec, size=size, average=average, replicas=replicas)
 
@@ -173,11 +185,20 @@ def _inner_grid(optimizer: str) -> list[Setting]:
 
 
 def _outer_grid(like: Setting) -> list[Setting]:
-    few = like.sync_every > SYNC_EVERY[0]
+    dense, sparse = OUTER, SPARSE_OUTER
+    if like.steps == LONG_STEPS:
+        dense, sparse = OUTER[1:], SPARSE_OUTER[:4]
+    elif like.sync_every > SYNC_EVERY[0]:
+        # Momentum suits many rounds, and was far off in fifty.
+        dense, sparse = OUTER[:3], SPARSE_OUTER[:2]
     if like.codec in DENSE:
-        return [replace(like, outer=outer) for outer in (FEW_OUTER if few else OUTER)]
-    sparse = FEW_SPARSE_OUTER if few else SPARSE_OUTER
+        return [replace(like, outer=outer) for outer in dense]
     return [replace(like, outer=(rate, momentum), feedback_decay=decay) for rate, momentum, decay in sparse]
+
+
+def _tuned_as(codec: str) -> str:
+    """The codec whose outer settings it takes."""
+    return "fp32" if codec in DENSE else SPARSE[0]
 
 
 def _best(losses: Losses, grid: list[Setting]) -> Setting | None:

@@ -98,7 +98,8 @@ class Silence:
     def guarded(self, client: object, denied: Callable[[ClientError], Exception] | None = None) -> Any:
         """The client, whose calls raise PlaceSilentError where the place does not answer.
 
-        `denied`: what they raise where it denies them, if not the service's own error.
+        `denied`: what they raise where it denies them, if not the service's own error. What creates a job always raises
+        that: its refusal ends the attempt, and says why.
         """
         return _Guarded(client, self, denied)
 
@@ -144,7 +145,7 @@ class _Guarded:
             try:
                 return self._silence.call(lambda: found(**parameters), creates=creates)
             except ClientError as error:
-                if self._denied is not None and is_denied(error):
+                if self._denied is not None and not creates and is_denied(error):
                     raise self._denied(error) from error
                 raise
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
     from muster.contract.errors import Problem
     from muster.contract.run.attempt import Attempt
-    from muster.contract.run.orphans import ActiveJob
     from muster.contract.run.plan import Plan
     from muster.contract.run.where import Where
     from muster.contract.spec.spec import Spec
@@ -40,24 +37,10 @@ if TYPE_CHECKING:
     from muster.control.aws.launcher_sessions import Launcher, Session
     from muster.control.aws.store import DocumentStore
     from muster.control.documents import PlannedRun
-    from muster.control.jobs import Job, Jobs
+    from muster.control.jobs import Jobs
     from muster.control.runtime.function_settings import FunctionEnvironment
     from muster.options.places.contract.outposts import Outpost
     from muster.options.places.control.place_clients import PlaceClients, Silence
-
-
-@contextmanager
-def _denials(place: str) -> Iterator[None]:
-    """Raise PlaceDeniesError where a place denies a call that looks after its jobs.
-
-    What creates a job is not among them: its refusal (LaunchRefusedError) ends the attempt, and says why.
-    """
-    try:
-        yield
-    except ClientError as error:
-        if is_denied(error):
-            raise PlaceDeniesError(place) from error
-        raise
 
 
 class PlaceJobs(TrainingJobs):
@@ -70,37 +53,8 @@ class PlaceJobs(TrainingJobs):
 
     @property
     def _sagemaker(self) -> SageMakerClient:
-        return self.client
-
-    @property
-    def client(self) -> SageMakerClient:
-        """The client of a session that has not ended."""
+        # Of a session that has not ended.
         return self._open()
-
-    def find(self, name: str, patience: TimeBudget | None = None) -> Job | None:
-        """The job of that name, or None."""
-        with _denials(self.place):
-            return super().find(name, patience)
-
-    def tags(self, arn: str) -> dict[str, str]:
-        """The tags of a job."""
-        with _denials(self.place):
-            return super().tags(arn)
-
-    def stop(self, name: str) -> None:
-        """Stop a job."""
-        with _denials(self.place):
-            super().stop(name)
-
-    def under_names_of(self, prefix: str, run: str) -> Iterator[ActiveJob]:
-        """The jobs whose names are those of this run."""
-        with _denials(self.place):
-            yield from super().under_names_of(prefix, run)
-
-    def active(self, prefix: str, budget: TimeBudget) -> Iterator[ActiveJob]:
-        """The jobs with names under `prefix`."""
-        with _denials(self.place):
-            yield from super().active(prefix, budget)
 
 
 class OpenPlace:
@@ -112,7 +66,7 @@ class OpenPlace:
         self._prefix = settings.job_prefix
         # The role lets the function that creates jobs have no session without tags, and the others none with any.
         self._tagged = isinstance(settings, AttemptEnvironment)
-        self.jobs = PlaceJobs(at.name, lambda: self._standing.sagemaker)
+        self.jobs = PlaceJobs(at.name, lambda: self.sagemaker)
 
     @cached_property
     def silence(self) -> Silence:
@@ -130,8 +84,17 @@ class OpenPlace:
 
     @property
     def _standing(self) -> Session:
-        with _denials(self.at.name):
+        try:
             return self.launcher.session_of_no_run(tagged=self._tagged)
+        except ClientError as error:
+            if is_denied(error):
+                raise PlaceDeniesError(self.at.name) from error
+            raise
+
+    @property
+    def sagemaker(self) -> SageMakerClient:
+        """SageMaker of the place, to look after its jobs."""
+        return self._standing.sagemaker
 
     @property
     def sts(self) -> STSClient:
@@ -141,7 +104,7 @@ class OpenPlace:
     def sagemaker_in(self, credentials: CredentialsTypeDef) -> SageMakerClient:
         """SageMaker of the place in a session."""
         client = self._clients.sagemaker(self.at.region, credentials)
-        return cast("SageMakerClient", self.silence.guarded(client))
+        return cast("SageMakerClient", self.silence.guarded(client, lambda _: PlaceDeniesError(self.at.name)))
 
     def store(self, plan: Plan | None = None) -> DocumentStore:
         """The outpost's bucket: for a session of a run, to put there what its jobs read; otherwise to read outputs.
@@ -204,7 +167,7 @@ class Outposts(Placement):
         """The jobs of a place."""
         if place in self._outposts:
             return self.open(place).jobs
-        return self._gone.setdefault(place, PlaceJobs(place, lambda: self.open(place).jobs.client))
+        return self._gone.setdefault(place, PlaceJobs(place, lambda: self.open(place).sagemaker))
 
     def every(self) -> list[Jobs]:
         """Those of all places of the stack."""
