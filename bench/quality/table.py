@@ -29,7 +29,7 @@ OUTER = [(1.0, 0.0), (1.0, 0.5), (0.7, 0.8), (0.7, 0.9)]
 SPARSE_OUTER = [(1.0, 0.0, 0.95), (0.7, 0.5, 0.95), (1.0, 0.0, 1.0), (0.7, 0.8, 0.95), (0.7, 0.9, 0.95)]
 # Sparse codecs need rounds: a training of so many steps has 200. Of Muon alone, tuned round what is best for few steps.
 LONG_STEPS = 6_000
-LONG_RATES = {1: (8e-3, 1.6e-2), 4: (4e-3, 8e-3)}
+LONG_RATES = {1: (4e-3, 8e-3, 1.6e-2), 4: (2e-3, 4e-3, 8e-3)}
 
 Losses = Mapping[Setting, float]
 
@@ -148,6 +148,10 @@ def _long(losses: Losses) -> Iterator[Setting]:
         for codec in (*DENSE, *SPARSE):
             if (best := _best(losses, _outer_grid(replace(inner, codec=_tuned_as(codec))))) is not None:
                 yield replace(best, codec=codec)
+        # Fewer exchanges of many bits against many of few.
+        for row in _plain(losses):
+            if (row.optimizer, row.codec) == ("muon", "int4") and row.sync_every > SYNC_EVERY[0]:
+                yield replace(row, steps=LONG_STEPS, learning_rate=inner.learning_rate)
 
 
 def _long_rates(replicas: int) -> list[Setting]:
