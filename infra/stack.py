@@ -211,6 +211,7 @@ class MusterStack(Stack):
         )
         if settings.stack.kms_key_arn is not None:
             encrypt_with(self, settings.stack.kms_key_arn)
+            self._output(KeyArn=settings.stack.kms_key_arn)
 
     def _watch(
         self, settings: StackSettings, watched: WatchedResources, *, bucket: s3.IBucket, people: sns.Topic, example: str

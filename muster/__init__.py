@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from muster.client.client_errors import OptionError as OptionError
     from muster.client.client_errors import OutageError as OutageError
     from muster.client.client_errors import PickledSessionError as PickledSessionError
+    from muster.client.client_errors import PlacedReplicaError as PlacedReplicaError
     from muster.client.client_errors import RefusedError as RefusedError
     from muster.client.client_errors import RegionError as RegionError
     from muster.client.client_errors import RunContinuedError as RunContinuedError

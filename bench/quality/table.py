@@ -29,7 +29,8 @@ OUTER = [(1.0, 0.0), (1.0, 0.5), (0.7, 0.8), (0.7, 0.9)]
 SPARSE_OUTER = [(1.0, 0.0, 0.95), (0.7, 0.5, 0.95), (1.0, 0.0, 1.0), (0.7, 0.8, 0.95), (0.7, 0.9, 0.95)]
 # Sparse codecs need rounds: a training of so many steps has 200. Of Muon alone, tuned round what is best for few steps.
 LONG_STEPS = 6_000
-LONG_RATES = {1: (4e-3, 8e-3, 1.6e-2), 4: (2e-3, 4e-3, 8e-3)}
+# The learning rates of data parallelism, and of four replicas with fp32 and with the sparsest codec.
+LONG_RATES = ((4e-3, 8e-3, 1.6e-2), (2e-3, 4e-3, 8e-3), (4e-3, 8e-3, 1.6e-2))
 
 Losses = Mapping[Setting, float]
 
@@ -133,30 +134,34 @@ def _rows(losses: Losses) -> Iterator[Setting]:
 
 
 def _long_grids(losses: Losses) -> Iterator[Setting]:
-    for replicas in LONG_RATES:
-        yield from _long_rates(replicas)
-    if (inner := _best(losses, _long_rates(4))) is not None:
-        for codec in ("fp32", SPARSE[0]):
-            yield from _outer_grid(replace(inner, codec=codec))
+    alone, *together = _long_rates()
+    yield from alone
+    for grid in together:
+        yield from grid
+        if (inner := _best(losses, grid)) is not None:
+            yield from _outer_grid(inner)
 
 
 def _long(losses: Losses) -> Iterator[Setting]:
-    """Of data parallelism and of four replicas with each codec."""
-    if (alone := _best(losses, _long_rates(1))) is not None:
-        yield alone
-    if (inner := _best(losses, _long_rates(4))) is not None:
-        for codec in (*DENSE, *SPARSE):
-            if (best := _best(losses, _outer_grid(replace(inner, codec=_tuned_as(codec))))) is not None:
-                yield replace(best, codec=codec)
-        # Fewer exchanges of many bits against many of few.
-        for row in _plain(losses):
-            if (row.optimizer, row.codec) == ("muon", "int4") and row.sync_every > SYNC_EVERY[0]:
-                yield replace(row, steps=LONG_STEPS, learning_rate=inner.learning_rate)
+    """Of data parallelism and of four replicas with each codec; and fewer exchanges of many bits."""
+    alone, *together = _long_rates()
+    if (best := _best(losses, alone)) is not None:
+        yield best
+    for grid, codecs in zip(together, (DENSE, SPARSE), strict=True):
+        inner = _best(losses, grid)
+        if inner is not None and (best := _best(losses, _outer_grid(inner))) is not None:
+            yield from (replace(best, codec=codec) for codec in codecs)
+    if (inner := _best(losses, together[0])) is not None:
+        rate, every = inner.learning_rate, SYNC_EVERY[1:]
+        few = (row for row in _plain(losses) if row.optimizer == "muon" and row.codec == "int4")
+        yield from (replace(row, steps=LONG_STEPS, learning_rate=rate) for row in few if row.sync_every in every)
 
 
-def _long_rates(replicas: int) -> list[Setting]:
-    like = _alone_grid("muon")[0] if replicas == 1 else _inner_grid("muon")[0]
-    return [replace(like, learning_rate=rate, steps=LONG_STEPS) for rate in LONG_RATES[replicas]]
+def _long_rates() -> list[list[Setting]]:
+    alone, fp32 = _alone_grid("muon")[0], _inner_grid("muon")[0]
+    sparse = _outer_grid(replace(fp32, codec=SPARSE[0]))[0]
+    long = (replace(like, steps=LONG_STEPS) for like in (alone, fp32, sparse))
+    return [[replace(like, learning_rate=rate) for rate in rates] for like, rates in zip(long, LONG_RATES, strict=True)]
 
 
 def _alone(losses: Losses, size: str) -> Iterator[Setting]:

@@ -603,6 +603,7 @@ class Run:
         Raises:
             NoJobError: there is no job that could be stopped.
             ClusterReplicaError: the job is on a cluster, where a client has no rights.
+            PlacedReplicaError: it is in another place than the stack's own, where a client has none either.
             UnknownReplicaError: the run has no such replica.
         """
         from muster.client.runs.cancellation import cancel_replica  # noqa: PLC0415

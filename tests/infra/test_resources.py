@@ -127,6 +127,7 @@ def test_a_key_a_boundary_tags_and_access_logs_reach_every_resource(variant: Var
     [rule] = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY}
     assert rule["BucketKeyEnabled"] is True
+    assert template.body["Outputs"]["KeyArn"]["Value"] == KEY
     assert bucket["LoggingConfiguration"] == {"DestinationBucketName": "logs", "LogFilePrefix": "muster/"}
     roles = properties("AWS::IAM::Role")
     assert {role["PermissionsBoundary"] for role in roles} == {BOUNDARY}

@@ -32,6 +32,8 @@ class Stack:
     dead_letter_url: str = ""
     function_names: str = ""
     event_bus: str = ""
+    key_arn: str = ""
+    """Of the key that encrypts what the stack stores, if the deployment has one of its own."""
     places: str = ""
     """Of a stack with places: the document that their option reads."""
 
@@ -56,6 +58,7 @@ class Stack:
             dead_letter_url=outputs.get("DeadLetterQueueUrl", ""),
             function_names=outputs.get("FunctionNames", ""),
             event_bus=outputs.get("EventBusName", ""),
+            key_arn=outputs.get("KeyArn", ""),
             places=outputs.get("Places", ""),
         )
 

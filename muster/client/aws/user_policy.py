@@ -53,8 +53,12 @@ def user_policy(stack: Stack) -> dict[str, Any]:
             [arn("sagemaker", f"training-job/{stack.job_prefix}-*")],
         ),
         # These have no resource level.
-        _allow("Lists", ["sagemaker:ListTrainingJobs", "pricing:GetProducts"], ["*"]),
+        _allow(
+            "Lists", ["sagemaker:ListTrainingJobs", "pricing:GetProducts", "servicequotas:ListServiceQuotas"], ["*"]
+        ),
     ]
+    if stack.key_arn:
+        statements.append(_allow("Key", ["kms:Decrypt", "kms:GenerateDataKey"], [stack.key_arn]))
     return {"Version": "2012-10-17", "Statement": statements}
 
 

@@ -54,6 +54,6 @@ def deploy_as_the_guide_does(terminal: Terminal) -> None:
     """The commands of docs/deploying.md, in the shell of the tutorial; it names a clone, and files of its reader."""
     (terminal.home / "examples").symlink_to(ROOT / "examples")
     (terminal.home / "team-a.toml").write_text('[stack]\nname = "Team-A"\n', encoding="utf-8")
-    terminal.run("export REGISTRY=registry OLD_BUCKET=my-team-data BUCKET=my-team-data")
+    terminal.run("export REGISTRY=registry OLD_BUCKET=my-team-data DATA=my-team-data")
     list_runs = "muster list"
     typed("deploying.md", terminal, {**AS_TYPED, list_runs: f"{list_runs}; unset MUSTER_STACK"})

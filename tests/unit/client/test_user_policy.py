@@ -1,6 +1,7 @@
 """The policies that `muster policy` prints are what the guides say."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from muster.client.aws.deployed_stack import Stack
@@ -9,6 +10,7 @@ from muster.contract.aws.partitions import Locality
 
 ROOT = Path(__file__).resolve().parents[3]
 STACK = Stack("Muster", "arn:aws:states:eu-west-1:123456789012:stateMachine:Runs", "bucket-1", "muster")
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/one"
 # For operators, or on resources that are not the stack's.
 LEFT_OUT = (
     *("dead-letter queue", "muster deadletters", "HyperPod clusters"),
@@ -25,8 +27,10 @@ def test_it_allows_what_the_guide_lists_on_resources_of_the_stack_alone() -> Non
         if not any(words in line for words in LEFT_OUT)
         for action in re.findall(r"`(\w+:\w+)`", line.split("|")[1])
     }
-    statements = user_policy(STACK)["Statement"]
+    statements = user_policy(replace(STACK, key_arn=KEY))["Statement"]
     assert {action for one in statements for action in one["Action"]} == wanted
+    assert statements[-1]["Resource"] == [KEY]
+    assert user_policy(STACK)["Statement"] == statements[:-1]
     assert [one["Sid"] for one in statements if "*" in one["Resource"]] == ["Lists"]
     reach = {resource for one in statements for resource in one["Resource"]} - {"*"}
     assert {arn.split(":")[5:][0].partition("/")[0] for arn in reach if ":s3:" in arn} == {"bucket-1"}

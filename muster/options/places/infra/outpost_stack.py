@@ -1,4 +1,4 @@
-"""The stack of a place: a bucket, two roles and a rule. It has no functions, and costs nothing while nothing trains."""
+"""The stack of a place: a bucket, three roles and a rule. It has no functions and costs nothing while no job runs."""
 
 from __future__ import annotations
 
