@@ -112,7 +112,10 @@ def _in_order(losses: Losses) -> Iterator[Setting]:
         yield from (row for row in plain if row.sync_every == every)
     yield from _long_grids(losses)
     yield from long
-    for each in (plain, long, rows):
+    # Long phases last: they tell the least.
+    rows.sort(key=lambda row: row.sync_every)
+    short = [row for row in plain if row.sync_every < SYNC_EVERY[-1]]
+    for each in (short, long, rows):
         for seed in SEEDS:
             yield from (replace(row, seed=seed) for row in each)
 
