@@ -40,6 +40,8 @@ class DeployedStack:
     outputs: Mapping[str, str]
     template: Mapping[str, Any] = field(default_factory=dict)
     changed_at: datetime | None = None
+    is_protected: bool = False
+    """Whether CloudFormation refuses to delete it."""
 
     @property
     def settings(self) -> Tables:
@@ -92,7 +94,8 @@ class Account:
         # botocore parses a body of JSON; the CDK CLI writes a small template as YAML.
         template = body if isinstance(body, dict) else _yaml(body)
         changed_at = found.get("LastUpdatedTime", found["CreationTime"])
-        return DeployedStack(name, found["StackStatus"], outputs_of(found), template, changed_at)
+        is_protected = found.get("EnableTerminationProtection", False)
+        return DeployedStack(name, found["StackStatus"], outputs_of(found), template, changed_at, is_protected)
 
     def job_prefixes(self) -> dict[str, str]:
         """The job prefix of each of the account's stacks in the region that has one, by the stack's name."""
@@ -106,11 +109,12 @@ class Account:
         return self.stack(_TOOLKIT) is not None
 
     def running_runs(self, machine: str) -> list[str]:
-        """The names of the runs that have not ended."""
-        with translated():
+        """The names of the runs that have not ended; a deletion that failed may have left no state machine."""
+        with translated("StateMachineDoesNotExist"):
             pages = self.client("stepfunctions").get_paginator("list_executions")
             found = pages.paginate(stateMachineArn=machine, statusFilter="RUNNING")
             return [item["name"] for page in found for item in page["executions"]]
+        return []
 
     def active_jobs(self, prefix: str) -> Iterator[ActiveJob]:
         """The training jobs that have not ended and whose names Muster could make under the job prefix `prefix`."""

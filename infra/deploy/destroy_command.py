@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from muster.client.cli.option_groups import Json, grouped
 from muster.client.cli.output import busy, print_either, print_lines, require_terminal
 from muster.client.client_errors import ForeignStackError, InputError, StackNotFoundError
 from muster.client.sdk import Muster
+from muster.contract.aws.partitions import Locality
 from muster.contract.errors import ConfigurationError, MusterError, SettingsError
 from muster.infra.deploy.account import Account
 from muster.infra.deploy.deploy_answers import Destruction as DestructionAnswer
@@ -37,6 +39,16 @@ class RunsRunningError(InputError):
         )
 
 
+class ProtectedStackError(InputError):
+    """A stack with termination protection is not deleted: CloudFormation would refuse it in the end."""
+
+    def __init__(self, stack: str, options: str) -> None:
+        super().__init__(
+            f"{stack} is not deleted: its termination protection is on. To turn it off: aws cloudformation "
+            f"update-termination-protection --no-enable-termination-protection --stack-name {stack} {options}"
+        )
+
+
 class DataConfirmationError(InputError):
     """The data of a stack is deleted only under its bucket's name, and only if the stack made the bucket."""
 
@@ -52,8 +64,7 @@ class DataConfirmationError(InputError):
 class BucketLeftError(ConfigurationError):
     """The stack is deleted, and its bucket is not, or not all of it."""
 
-    def __init__(self, bucket: str, region: str, profile: str | None, reason: str) -> None:
-        options = f"--region {region}{'' if profile is None else f' --profile {profile}'}"
+    def __init__(self, bucket: str, reason: str, options: str) -> None:
         super().__init__(
             f"The stack is deleted, but its bucket {bucket} is not: {reason}. To delete the bucket with everything in "
             f"it: aws s3 rb s3://{bucket} --force {options}"
@@ -84,6 +95,8 @@ def destroy(
     for output in ("BucketName", "JobPrefix", "StateMachineArn"):
         if output not in deployed.outputs:
             raise ForeignStackError(name, output)
+    if deployed.is_protected:
+        raise ProtectedStackError(name, _cli_options(place, stack.profile))
     work = Destruction(account, deployed, place)
     # None of them is wanted any more.
     nothing = StackSettings(stack=StackTable(name=name))
@@ -104,7 +117,7 @@ def destroy(
     if unfinished.blocking:
         with busy("stopping the runs"):
             stop(work, stack_runs, unfinished)
-    with busy("deleting the stack"):
+    with busy("deleting the stack"), rules_if_it_stays(work):
         stopped += quieten(work, stack_runs if stop_runs else None)
         beside = remove_beside(work, further, delete_data=delete_data is not None)
         work.delete_stack()
@@ -171,29 +184,36 @@ def stop(work: Destruction, muster: Muster, unfinished: Unfinished) -> None:
         time.sleep(_POLL_SECONDS)
 
 
+@contextmanager
+def rules_if_it_stays(work: Destruction) -> Iterator[None]:
+    """Enable the stack's rules again where the block fails and the stack stays: without them its runs do not end."""
+    try:
+        yield
+    except BaseException:
+        if not work.is_being_deleted():
+            work.enable_rules()
+        raise
+
+
 def quieten(work: Destruction, stopping: Muster | None) -> list[str]:
     """Let nothing start any more, look again, and delete the timers. A run may have started since the question.
 
     Such runs are stopped with `stopping`, which needs the rules, and returned.
 
     Raises:
-        RunsRunningError: there are such runs and None is given. The rules are enabled again.
+        RunsRunningError: there are such runs and None is given.
         ClientError: AWS cannot be reached or refuses.
     """
     stopped: list[str] = []
     for _ in range(_LOOKS_MAX):
         work.disable_rules()
-        try:
-            found = work.unfinished()
-            if not found.blocking:
-                work.delete_timers()
-                return stopped
-        except BaseException:
-            work.enable_rules()  # the stack stays, and its schedules go on
-            raise
-        work.enable_rules()
+        found = work.unfinished()
+        if not found.blocking:
+            work.delete_timers()
+            return stopped
         if stopping is None:
             break
+        work.enable_rules()
         stop(work, stopping, found)
         stopped += found.runs
     raise RunsRunningError(work.stack.name, found.blocking)
@@ -203,17 +223,13 @@ def remove_beside(work: Destruction, further: Sequence[FurtherStacks], *, delete
     """Delete the stacks of places before this one, which says where they are; the names of the buckets that stay.
 
     Raises:
-        SettingsError: something runs there. The rules are enabled again.
+        SettingsError: something runs there.
         ClientError: AWS cannot be reached or refuses.
     """
-    try:
-        if problems := [problem for one in further for problem in one.problems()]:
-            name = f"The deletion of {work.stack.name}"
-            raise SettingsError(name, problems)
-        return [bucket for one in further for bucket in one.remove(delete_data=delete_data)]
-    except BaseException:
-        work.enable_rules()  # the stack stays
-        raise
+    if problems := [problem for one in further for problem in one.problems()]:
+        name = f"The deletion of {work.stack.name}"
+        raise SettingsError(name, problems)
+    return [bucket for one in further for bucket in one.remove(delete_data=delete_data)]
 
 
 def delete_bucket(work: Destruction, profile: str | None) -> None:
@@ -225,7 +241,13 @@ def delete_bucket(work: Destruction, profile: str | None) -> None:
     try:
         work.delete_bucket()
     except (MusterError, KeyboardInterrupt) as error:
-        raise BucketLeftError(work.bucket, work.place.region, profile, str(error) or "interrupted") from error
+        reason = str(error) or "interrupted"
+        raise BucketLeftError(work.bucket, reason, _cli_options(work.place, profile)) from error
+
+
+def _cli_options(place: Locality, profile: str | None) -> str:
+    """The options with which the AWS CLI asks the stack's account and region."""
+    return f"--region {place.region}{'' if profile is None else f' --profile {profile}'}"
 
 
 def _outcome(name: str, kept: str | None, beside: Sequence[str]) -> Iterator[str]:

@@ -77,10 +77,10 @@ class Destruction:
 
     def _switch(self, call: str) -> None:
         client = self.account.client("events")
-        with translated():
-            for rule, bus in rules(self.stack.template).items():
-                # On a bus of its own, a rule's physical id is `bus|rule`.
-                place = "default" if bus is None else self._physical[bus]
+        for rule, bus in rules(self.stack.template).items():
+            # On a bus of its own, a rule's physical id is `bus|rule`.
+            place = "default" if bus is None else self._physical[bus]
+            with translated("ResourceNotFoundException"):  # a deletion before this one did not get further
                 getattr(client, call)(Name=self._physical[rule].rpartition("|")[2], EventBusName=place)
 
     def delete_timers(self) -> None:
@@ -125,6 +125,10 @@ class Destruction:
                 message = f"The stack {self.stack.name} is still being deleted ({status}): run the command again."
                 raise DeployError(message)
             time.sleep(_POLL_SECONDS)
+
+    def is_being_deleted(self) -> bool:
+        """Whether CloudFormation has begun to delete the stack. It can then only be deleted."""
+        return self._status(self.stack.name).startswith("DELETE_")
 
     def delete_bucket(self) -> None:
         """Delete the bucket with every object, version and unfinished upload in it."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,6 +52,12 @@ def test_a_stack_is_deployed_left_alone_and_destroyed_and_is_what_the_tests_depl
         again = muster("deploy")
         assert (again["settings"], again["resources"], again["outputs"]) == ([], [], first["outputs"])
         cloud.client("s3").put_object(Bucket=bucket, Key="output/old/result", Body=b"1")
+        protect = partial(cloud.client("cloudformation").update_termination_protection, StackName="Muster")
+        protect(EnableTerminationProtection=True)
+        refused = commands.run(["destroy", "--yes", "--target", "local"], folder, cloud.environment())
+        assert refused.returncode == 2
+        assert "--no-enable-termination-protection --stack-name Muster --region us-east-1" in refused.stderr
+        protect(EnableTerminationProtection=False)
         assert muster("destroy", "--stack", "Muster")["kept_bucket"] == bucket
         stacks = cloud.client("cloudformation").list_stacks()["StackSummaries"]
         assert "Muster" not in [one["StackName"] for one in stacks if one["StackStatus"] != "DELETE_COMPLETE"]

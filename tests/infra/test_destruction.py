@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import boto3
 import pytest
+from moto import mock_aws
 
 from muster.client.client_errors import RefusedError
 from muster.client.sdk import Muster
@@ -16,8 +18,16 @@ from muster.contract.names import TAG_ATTEMPT, TAG_PLAN, TAG_RANK, TAG_RUN, JobN
 from muster.contract.run.orphans import ActiveJob
 from muster.infra.deploy import destroy_command
 from muster.infra.deploy.account import Account, DeployedStack
+from muster.infra.deploy.cdk_tools import DeployError
 from muster.infra.deploy.deployed_template import rules, timer_function
-from muster.infra.deploy.destroy_command import BucketLeftError, RunsRunningError, delete_bucket, quieten, stop
+from muster.infra.deploy.destroy_command import (
+    BucketLeftError,
+    RunsRunningError,
+    delete_bucket,
+    quieten,
+    rules_if_it_stays,
+    stop,
+)
 from muster.infra.deploy.destruction import Destruction, Unfinished
 
 PLACE = Locality("aws", "us-east-1", "123456789012")
@@ -45,11 +55,13 @@ class Jobs(Account):
 
 
 class Scripted(Destruction):
-    """A deletion that finds `looks` one after the other, and notes what it does."""
+    """A deletion that finds `looks` one after the other, fails with `failure`, and notes what it does."""
 
-    def __init__(self, looks: Sequence[Unfinished | Exception], bucket: BaseException | None = None) -> None:
+    def __init__(
+        self, looks: Sequence[Unfinished | Exception], failure: BaseException | None = None, status: str = "CREATED"
+    ) -> None:
         super().__init__(Account(boto3.Session(region_name="us-east-1")), STACK, PLACE)
-        self.__dict__.update(looks=list(looks), failure=bucket, done=[])
+        self.__dict__.update(looks=list(looks), failure=failure, status=status, done=[])
 
     def unfinished(self) -> Unfinished:
         look = self.__dict__["looks"].pop(0)
@@ -69,9 +81,16 @@ class Scripted(Destruction):
     def delete_timers(self) -> None:
         self.done.append("timers")
 
+    def delete_stack(self) -> None:
+        self.done.append("delete")
+        self.delete_bucket()
+
     def delete_bucket(self) -> None:
         if self.__dict__["failure"] is not None:
             raise self.__dict__["failure"]
+
+    def _status(self, identity: str) -> str:
+        return str(self.__dict__["status"])
 
     @property
     def done(self) -> list[str]:
@@ -100,6 +119,12 @@ def muster_of(runs: Runs) -> Muster:
     return cast("Muster", runs)
 
 
+def destroy(work: Destruction) -> None:
+    with rules_if_it_stays(work):
+        quieten(work, None)
+        work.delete_stack()
+
+
 def test_only_jobs_with_the_tags_of_their_name_are_musters() -> None:
     orphan, imitation = JobName("muster", "gone", 0, 2), JobName("muster", "other", 1, 1)
     tags = {TAG_RUN: "gone", TAG_RANK: "0", TAG_ATTEMPT: "2", TAG_PLAN: "abc"}
@@ -119,7 +144,7 @@ def test_a_job_without_a_running_run_is_stopped(monkeypatch: pytest.MonkeyPatch)
 def test_a_run_that_starts_after_the_question_keeps_the_stack() -> None:
     work = Scripted([Unfinished(runs=("late",))])
     with pytest.raises(RunsRunningError, match="late"):
-        quieten(work, None)
+        destroy(work)
     assert work.done == ["disable", "enable"]  # the timers stay
 
 
@@ -131,11 +156,33 @@ def test_with_stop_runs_such_a_run_is_stopped_as_well() -> None:
     assert work.done == ["disable", "enable", "disable", "timers"]
 
 
-def test_a_failed_look_leaves_the_rules_enabled() -> None:
-    work = Scripted([RefusedError("ListExecutions", "no")])
-    with pytest.raises(RefusedError):
-        quieten(work, None)
-    assert work.done == ["disable", "enable"]
+def test_a_stack_that_stays_gets_its_rules_back_and_one_that_is_being_deleted_does_not() -> None:
+    refused = RefusedError("DeleteStack: ValidationError", "no")
+    for looks, failure, status, expected in (
+        ([refused], None, "UPDATE_COMPLETE", ["disable", "enable"]),
+        ([Unfinished()], refused, "UPDATE_COMPLETE", ["disable", "timers", "delete", "enable"]),
+        ([Unfinished()], KeyboardInterrupt(), "UPDATE_COMPLETE", ["disable", "timers", "delete", "enable"]),
+        ([Unfinished()], KeyboardInterrupt(), "DELETE_IN_PROGRESS", ["disable", "timers", "delete"]),
+        ([Unfinished()], DeployError("not deleted"), "DELETE_FAILED", ["disable", "timers", "delete"]),
+    ):
+        work = Scripted(looks, failure, status)
+        with pytest.raises(type(failure or refused)):
+            destroy(work)
+        assert work.done == expected, (failure, status)
+
+
+def test_a_deletion_that_has_failed_can_be_repeated() -> None:
+    resources = {name: {"Type": "AWS::Events::Rule", "Properties": {}} for name in ("Gone", "Left")}
+    with mock_aws():
+        session = boto3.Session(region_name="us-east-1")
+        events = session.client("events")
+        events.put_rule(Name="left", ScheduleExpression="rate(6 hours)")
+        account = Account(session)
+        work = Destruction(account, replace(STACK, template={"Resources": resources}), PLACE)
+        vars(work)["_physical"] = {"Gone": "gone", "Left": "left"}
+        work.disable_rules()
+        assert events.describe_rule(Name="left")["State"] == "DISABLED"
+        assert account.running_runs("arn:aws:states:us-east-1:123456789012:stateMachine:gone") == []
 
 
 def test_a_bucket_that_stays_by_mistake_is_left_with_its_command() -> None:

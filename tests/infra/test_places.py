@@ -600,12 +600,11 @@ def test_outposts_come_before_a_stack_that_is_there_and_after_a_new_one() -> Non
         assert done == expected
 
 
-def test_outposts_are_deleted_before_the_stack_that_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outposts_are_deleted_before_the_stack_that_names_them() -> None:
     done: list[str] = []
-    monkeypatch.setattr(Destruction, "enable_rules", lambda _: done.append("enable"))
     work = Destruction(PlaceAccount(), DeployedStack("Muster", "CREATE_COMPLETE", {"BucketName": "data"}), PLACE)
     assert remove_beside(work, [cast("FurtherStacks", Noted(done))], delete_data=True) == ["kept"]
     busy = Noted(done, [Problem("places.tokyo", "used", "wait", "")])
     with pytest.raises(SettingsError, match=r"places\.tokyo"):
         remove_beside(work, [cast("FurtherStacks", busy)], delete_data=False)
-    assert done == ["remove True", "enable"]
+    assert done == ["remove True"]
