@@ -20,8 +20,7 @@ _IDENTITY = "stack.name"
 _ROLE = "replicas.role_arn"
 # The stack's roles are allowed the use of these alone, and reruns use those of their plan.
 _ALLOWED = ("replicas.vpc", "replicas.kms_key_arn")
-# Each entry allows something that a plan may name.
-_LISTS = ("replicas.further_role_arns", "replicas.data", "replicas.data_kms_key_arns", "replicas.policy_arns")
+_REPLICAS = "replicas."
 _PREFIXES = "replicas.data"
 _CLUSTERS = "hyperpod_clusters."
 # The definition of a running execution names the functions as they were called when it began: with an alias or without.
@@ -111,8 +110,8 @@ def _is_pinned(change: SettingChange) -> bool:
         return bool(change.deployed) != bool(change.new)
     if change.key in _ALLOWED:
         return bool(change.deployed)
-    if change.key in _LISTS:
-        return _removes(change)
+    if change.key.startswith(_REPLICAS) and isinstance(change.deployed, list):
+        return _removes(change)  # each entry allows something that a plan may name
     if change.key.startswith(_CLUSTERS):
         return change.deployed is not None and _takes_place(change)
     return change.key == _ROLE

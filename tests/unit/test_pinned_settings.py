@@ -25,6 +25,8 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     ({"replicas": {"policy_arns": ["arn:a"]}}, {}, ["replicas.policy_arns"]),
     ({"replicas": {"policy_arns": ["arn:a"]}}, {"replicas": {"policy_arns": ["arn:a", "arn:b"]}}, []),
     ({"replicas": {"data_kms_key_arns": ["arn:a"]}}, {}, ["replicas.data_kms_key_arns"]),
+    ({"replicas": {"secrets": ["ssm:/a", "ssm:/b"]}}, {"replicas": {"secrets": ["ssm:/b"]}}, ["replicas.secrets"]),
+    ({"replicas": {"secrets_kms_key_arns": ["arn:a"]}}, {}, ["replicas.secrets_kms_key_arns"]),
     ({"replicas": {"data": ["s3://b/a/"]}}, {"replicas": {"data": ["s3://b/c/"]}}, ["replicas.data"]),
     ({"replicas": {"data": ["s3://b/a/"]}}, {"replicas": {"data": ["s3://b/"]}}, []),
     # Without the setting the stack has a role of its own, which is deleted.
