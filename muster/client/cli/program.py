@@ -24,7 +24,7 @@ _GARBAGE_THRESHOLD = 200_000  # objects; Python's default is 700
 _COMMANDS = {
     "deploy": CommandRow(
         "muster.infra.deploy.deploy_command:deploy",
-        "Deploy the stack as a settings file says. A setting that the file leaves out is kept.",
+        "Deploy the stack as a settings file says. What the file leaves out has its default.",
         extra="deploy",
     ),
     "template": CommandRow(

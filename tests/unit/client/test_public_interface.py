@@ -114,6 +114,12 @@ def test_a_command_without_its_extra_is_one_error_before_it_is_imported(monkeypa
             LazyCommand(command, Commands.table[command]).make_context(command, [])
 
 
+def test_the_line_of_a_command_in_the_help_is_the_first_of_its_own_help() -> None:
+    for name, row in Commands.table.items():
+        command = LazyCommand(name, row).make_context(name, [], resilient_parsing=True).command
+        assert command.help.splitlines()[0] == row.help, name
+
+
 def test_commands_of_options_follow_the_one_that_they_name_and_replace_none() -> None:
     row, table = CommandRow("module:name", "Do it."), dict.fromkeys(("plan", "launch"), CommandRow("core:name", "Do."))
     offered = [CommandOffer({"recipe": row}, after="plan"), CommandOffer({"sweep": row, "grid": row}, after="plan")]
