@@ -9,13 +9,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.contract.errors import Problem, SpecError, StatedProblem
 from muster.contract.names import RUN_MAX, is_run_name
-from muster.contract.run.execution_input import INBOX, start_input
+from muster.contract.run.execution_input import INBOX, scheduled_input
 from muster.contract.training.values import Wording
 
 # EventBridge: InputTransformer, InputTemplate: 8,192 characters. The spec stands in it as a string of JSON, with its
 # quotes escaped, beside the schedule's name and time.
 SPEC_MAX = 8_192 - 192
 NAME_MAX = RUN_MAX - len("-202601010300")  # the runs of a schedule are named by it and by their time
+# EventBridge: a rate's unit is singular for 1 alone; of a cron's days, one field is `?` and the other is not.
+_DAYS = r"([^ ()?]+ +[^ ()]+ +\?|\? +[^ ()]+ +[^ ()?]+)"
+_EXPRESSION = (
+    r"^(rate\((1 +(minute|hour|day)|([2-9]|[1-9][0-9]+) +(minutes|hours|days))\)"
+    rf"|cron\([^ ()]+ +[^ ()]+ +{_DAYS} +[^ ()]+\))$"
+)
 
 
 class ScheduledRun(BaseModel):
@@ -25,8 +31,8 @@ class ScheduledRun(BaseModel):
 
     at: Annotated[
         str,
-        Field(pattern=r"^(cron|rate)\([^()]+\)$"),
-        Wording("cron(minutes hours day month weekday year) or rate(1 day)"),
+        Field(pattern=_EXPRESSION),
+        Wording("cron(minutes hours day month weekday year), with ? for day or weekday, or rate(1 day), rate(2 days)"),
     ] = Field(description="when runs start, in UTC")
     spec: dict[str, Any] | None = Field(default=None, description="the spec; or set `spec_key`")
     spec_key: (
@@ -42,7 +48,7 @@ class ScheduledRun(BaseModel):
         if self.spec is None:
             return None
         # EventBridge replaces <words> in a target's input as its own placeholders.
-        return start_input(self.spec).text.replace("<", r"\u003c")
+        return scheduled_input(self.spec).text.replace("<", r"\u003c")
 
 
 def schedule_problems(name: str, schedule: ScheduledRun) -> list[Problem]:

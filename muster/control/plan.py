@@ -11,6 +11,7 @@ from muster.contract import timestamps
 from muster.contract.aws.partitions import Locality
 from muster.contract.errors import ConfigurationError, Problem, RunNameTakenError, SpecError, StatedProblem
 from muster.contract.names import run_name
+from muster.contract.run.execution_input import local_problems
 from muster.contract.run.plan import Place, Plan
 from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.backend_rules import rules_for
@@ -172,12 +173,7 @@ def _completed(plane: ControlPlane, spec: Spec, deployment: Deployment, request:
     for rules in rules_for(spec):
         problems += rules.launch_problems(run_name(request.execution_name), deployment.place.job_prefix, spec)
     problems += defaults.problems(spec, deployment.place.role_arn)
-    if spec.source_dir is not None and not spec.delivered:
-        remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"
-        problems.append(Problem("source_dir", f"{spec.source_dir!r}, a local folder", remedy))
-    if spec.named_role is not None:
-        remedy = "start the run with `muster launch`, which looks its ARN up, or write the ARN"
-        problems.append(Problem("role_arn", f"{spec.named_role!r}, a name", remedy))
+    problems += local_problems(spec)
     here = Locality.of_arn(request.execution_arn)
     problems += foreign_resources(spec.model_dump(mode="json"), here)
     problems += _place_problems(plane, spec, here)

@@ -14,9 +14,9 @@ from urllib.parse import unquote_plus
 from aws_lambda_powertools.utilities.parser.models import EventBridgeModel, SnsModel
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from muster.contract.errors import MusterError, Problem, RunNameTakenError, SpecError, StatedProblem
+from muster.contract.errors import MusterError, RunNameTakenError, SpecError, StatedProblem
 from muster.contract.names import identified_run_name, scheduled_run_name
-from muster.contract.run.execution_input import start_input
+from muster.contract.run.execution_input import StartInput, scheduled_input, start_input
 from muster.contract.run.run_events import RunRequested
 from muster.contract.spec.spec_reader import load_spec_text, spec_mapping
 from muster.control.aws.bus import Bus
@@ -99,7 +99,7 @@ class Starter:
             text = self.inbox.read(key, etag)
             if text is None:
                 return Started.WITHDRAWN
-            started = self._start(load_spec_text(text), identified_run_name(stem, f"{key}\n{etag}"))
+            started = self._start(start_input(load_spec_text(text)), identified_run_name(stem, f"{key}\n{etag}"))
         except (SpecError, RunNameTakenError) as error:
             self.inbox.complain(key, str(error))
             return self._refuse(self.inbox.uri(key), error)
@@ -110,7 +110,7 @@ class Starter:
         """Start the run of an event Run Requested."""
         try:
             spec = self._requested(detail)
-            return self._start(spec, identified_run_name("requested", event_id))
+            return self._start(start_input(spec), identified_run_name("requested", event_id))
         except (SpecError, RunNameTakenError) as error:
             return self._refuse(event_id, error)
 
@@ -119,10 +119,7 @@ class Starter:
         name = scheduled_run_name(schedule.name, schedule.at)
         try:
             spec = self._read(schedule.spec_key) if schedule.spec_key else load_spec_text(schedule.spec)
-            if (found := start_input(spec).name) is not None:
-                remedy = "leave it out: each run of a schedule gets its own name"
-                raise SpecError([Problem("name", repr(found), remedy)])
-            return self._start(spec, name)
+            return self._start(scheduled_input(spec), name)
         except (SpecError, RunNameTakenError) as error:
             return self._refuse(name, error)
 
@@ -146,8 +143,7 @@ class Starter:
             )
         return load_spec_text(text)
 
-    def _start(self, spec: Mapping[Any, Any], name: str) -> Started:
-        request = start_input(spec)
+    def _start(self, request: StartInput, name: str) -> Started:
         began = self.executions.start(request.name or name, request.text)
         return Started.STARTED if began else Started.KNOWN
 

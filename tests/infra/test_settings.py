@@ -91,6 +91,7 @@ def test_stacks_have_different_job_prefixes() -> None:
     assert job_prefix_of("Team-A") == "teama5ee60"
 
 
+CODE = 'replicas = 1, trainer = "digits:train"'
 REFUSED = [
     ('stack.name = "-x"', "letters, digits and hyphens, with a letter at the beginning"),
     ('stack.job_prefix = "with-hyphen"', "1 to 11 letters and digits"),
@@ -118,7 +119,23 @@ REFUSED = [
     ('schedules."two words" = { at = "rate(1 day)", spec_key = "inbox/x" }', "letters, digits and single hyphens"),
     ('schedules.nightly = { at = "rate(1 day)" }', "neither spec nor spec_key"),
     ('schedules.nightly = { at = "at night", spec_key = "inbox/x" }', "rate(1 day)"),
+    *(
+        (f'schedules.nightly = {{ at = "{at}", spec_key = "inbox/x" }}', f"schedules.nightly.at: found '{at}'")
+        for at in ("rate(0 days)", "rate(1 days)", "rate(2 day)", "rate(1 week)", "cron(0 3 * * *)")
+    ),
+    *(
+        (f'schedules.nightly = {{ at = "cron(0 3 {days} *)", spec_key = "inbox/x" }}', "with ? for day or weekday")
+        for days in ("* * *", "1 * MON", "? * ?")
+    ),
     ('schedules.nightly = { at = "rate(1 day)", spec_key = "control/x" }', "begins with inbox/"),
+    *(
+        (f'schedules.nightly = {{ at = "rate(1 day)", spec = {{ {CODE}, {field} }} }}', f"nightly.spec.{said}")
+        for field, said in (
+            ('name = "mine"', "name: found 'mine'; leave it out"),
+            ('source_dir = "."', "source_dir: found '.', a local folder"),
+            ('role_arn = "team"', "role_arn: found 'team', a name"),
+        )
+    ),
     (
         'schedules.nightly = { at = "rate(1 day)", spec = { replicas = 1, recipe = "own.yaml" } }',
         "schedules.nightly.spec.recipe.file: found 'own.yaml', a local file",
@@ -129,6 +146,14 @@ REFUSED = [
     ),
 ]
 """A line, and what is said of it."""
+
+
+def test_a_schedule_may_be_whatever_eventbridge_takes() -> None:
+    for at in (
+        *("rate(1 minute)", "rate(2 minutes)", "rate(1 hour)", "rate(10 hours)", "rate(15 days)"),
+        *("cron(0 3 * * ? *)", "cron(0/15 8-17 ? JAN,FEB MON-FRI *)", "cron(0 3 L * ? 2027)", "cron(0  3 ? * 6#3 *)"),
+    ):
+        assert read(f'schedules.nightly = {{ at = "{at}", spec_key = "inbox/x" }}').schedules["nightly"].at == at
 
 
 def test_what_cannot_be_used_is_refused_with_its_line_and_what_to_do() -> None:

@@ -33,6 +33,8 @@ def start_input(document: Mapping[Any, Any]) -> StartInput:
     recipe = document.get("recipe")
     if recipe is None or is_reference(recipe):
         spec = parse_spec(document)
+        if problems := local_problems(spec):
+            raise SpecError(problems)
         return StartInput(spec.name, execution_input(spec))
     found = next(offers("contract.open_recipes", OpenRecipes), None)
     if found is None:
@@ -40,6 +42,31 @@ def start_input(document: Mapping[Any, Any]) -> StartInput:
     found.check(document)
     name = document.get("name")
     return StartInput(name if isinstance(name, str) else None, _bounded(document))
+
+
+def scheduled_input(document: Mapping[Any, Any]) -> StartInput:
+    """The input for each run of a schedule.
+
+    Raises:
+        SpecError: as `start_input`, or for a name.
+    """
+    found = start_input(document)
+    if found.name is not None:
+        remedy = "leave it out: each run of a schedule gets its own name"
+        raise SpecError([Problem("name", repr(found.name), remedy)])
+    return found
+
+
+def local_problems(spec: Spec) -> list[Problem]:
+    """What only `muster launch` can replace by what a run needs."""
+    problems = []
+    if spec.source_dir is not None and not spec.delivered:
+        remedy = "start the run with `muster launch`, which uploads it, or give the URI of an archive: s3://….tar.gz"
+        problems.append(Problem("source_dir", f"{spec.source_dir!r}, a local folder", remedy))
+    if spec.named_role is not None:
+        remedy = "start the run with `muster launch`, which looks its ARN up, or write the ARN"
+        problems.append(Problem("role_arn", f"{spec.named_role!r}, a name", remedy))
+    return problems
 
 
 def execution_input(spec: Spec) -> str:

@@ -113,6 +113,7 @@ def test_a_broken_spec_is_refused_with_what_is_wrong_beside_it(row: Row) -> None
         ("empty", "", ["the spec"]),
         ("bytes", b"\xff\xfe", ["not UTF-8"]),
         ("too long", "x" * (SPEC_BYTES_MAX + 2), ["the spec"]),
+        ("for muster launch", f"{TEXT[:-1]}, source_dir: ., role_arn: team}}", ["source_dir", "role_arn"]),
         ("a local recipe", "replicas: 1\nvolume_gb: 0\nrecipe: own.yaml\n", ["recipe", "volume_gb"]),
     ):
         with row(name) as harness:
