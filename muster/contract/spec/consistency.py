@@ -37,7 +37,9 @@ def inconsistencies(spec: SpecFields) -> Iterator[Problem]:
     yield from _elastic_problems(spec)
     yield from _membership_problems(spec)
     parts = (spec, *(with_override(spec, override) for override in spec.overrides.values()))
-    yield from spec.limit_problems(spec.replicas, (name for part in parts for name in part.instance_types))
+    gate, elastic = spec.launch_gate, spec.elastic
+    seats = spec.replicas if gate is None or elastic is None else elastic.wanted_at(gate.within_seconds)
+    yield from spec.limit_problems(seats, (name for part in parts for name in part.instance_types))
     yield from _training_job_problems(spec)
     yield from _budget_problems(spec)
     yield from _watch_problems(spec)
@@ -151,9 +153,10 @@ def _membership_problems(spec: SpecFields) -> Iterator[Problem]:
         remedy = "set on_replica_failure: continue, or leave min_replicas out"
         yield Problem("min_replicas", str(least), remedy, allowed)
     members = spec.rendezvous.min_participants
-    if members is not None and members > spec.replicas:
-        allowed = f"at most replicas ({spec.replicas})"
-        yield Problem("rendezvous.min_participants", str(members), "lower it", allowed)
+    if members is not None and members > spec.quorum and not spec.sweep:
+        name = "replicas.min" if spec.elastic else "min_replicas" if spec.quorum < spec.replicas else "replicas"
+        allowed = f"at most {name} ({spec.quorum})"
+        yield Problem("rendezvous.min_participants", str(members), f"lower it, or raise {name}", allowed)
 
 
 def _watch_problems(spec: SpecFields) -> Iterator[Problem]:

@@ -32,7 +32,7 @@ class Rendezvous(Document):
         default=None,
         ge=1,
         le=names.REPLICAS_MAX,
-        description="contributions that make a round; default min_replicas",
+        description="contributions that make a round; at most min_replicas, which is the default",
     )
     quorum: float | None = Field(
         default=None,

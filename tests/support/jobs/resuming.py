@@ -8,7 +8,7 @@ from muster.replica.context import Context
 from muster.replica.frontends.array_diloco import DiLoCo
 from tests.support.jobs import gated
 
-EACH_ENDS_ALONE = {"on_replica_failure": "continue", "min_replicas": 1, "rendezvous": {"min_participants": 2}}
+EACH_ENDS_ALONE = {"on_replica_failure": "continue", "min_replicas": 1, "rendezvous": {"grace_seconds": 300.0}}
 """For a spec of two replicas that both fail, so that neither is stopped because the other failed first."""
 
 

@@ -104,10 +104,15 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"min_replicas": 5, "on_replica_failure": "continue"}, "min_replicas", "at most replicas (4)"),
     ({"min_replicas": 2}, "min_replicas", "on_replica_failure: continue"),
     ({"rendezvous": {"min_participants": 5}}, "rendezvous.min_participants", "at most replicas (4)"),
+    (
+        {"rendezvous": {"min_participants": 3}, "on_replica_failure": "continue", "min_replicas": 2},
+        "rendezvous.min_participants",
+        "3; at most min_replicas (2); lower it, or raise min_replicas",
+    ),
     ({"kwargs": {"a": object()}}, "kwargs.a", "JSON"),
     ({"kwargs": {"a": "\ud800"}}, "kwargs.a", "Unicode"),
     ({"kwargs": {"a": [1, {"b": float("inf")}]}}, "kwargs.a.1.b", "pass it as a string"),
-    ({"launch_gate": {**GATE, "replicas": 5}}, "launch_gate.replicas", "5; at most replicas (4)"),
+    ({"launch_gate": {**GATE, "replicas": 5}}, "launch_gate.replicas", "5; at most 4, the replicas that"),
     ({"launch_gate": {**GATE, "within_seconds": 0}}, "launch_gate.within_seconds", "0; at least 1"),
     (
         {"launch_gate": GATE, "deadline_seconds": 60},
