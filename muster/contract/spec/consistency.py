@@ -8,17 +8,19 @@ from dataclasses import replace
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.spec.backend_rules import backend_problems
 from muster.contract.spec.hook import OWN_LOOP, hook_problems
-from muster.contract.spec.place_rules import PLACED_ENVIRONMENT_MAX, place_problems
+from muster.contract.spec.place_rules import place_problems
 from muster.contract.spec.policies import OnEarlyFinish, OnReplicaFailure
 from muster.contract.spec.rank_spec import with_override
 from muster.contract.spec.recipe_reference import RECIPE_CHANNEL
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS, HISTORY_MAX, RERUN_EVENTS_MAX, Budget, rerun_events
 from muster.contract.spec.secret_references import ALLOWED, read_reference, references
-from muster.contract.spec.spec_fields import ENVIRONMENT_MAX, SpecFields
-from muster.contract.spec.sweep import sweep_problems
+from muster.contract.spec.spec_fields import ENVIRONMENT_MAX, PLACED_ENVIRONMENT_MAX, SpecFields
+from muster.contract.spec.sweep import sweep_problems, with_sweep
 from muster.contract.spec.watch_rules import Watch
+from muster.contract.training.algorithm_specification import HYPER_PARAMETERS_MAX
 from muster.contract.training.input_channels import CHANNELS_MAX, channel_problems
 from muster.contract.training.overrides import Override, rank_problems
+from muster.contract.training.source_delivery import PACKAGE_CHANNEL, SOURCE_CHANNEL
 
 
 class InconsistentSpecError(ValueError):
@@ -52,6 +54,7 @@ def inconsistencies(spec: SpecFields) -> Iterator[Problem]:
             remedy = "choose a key that begins with neither aws: nor muster:"
             yield StatedProblem(f"tags.{key}", "this key is reserved", remedy)
     yield from _override_problems(spec)
+    yield from _request_problems(spec)
     yield from backend_problems(spec)
     yield from place_problems(spec)
 
@@ -59,7 +62,7 @@ def inconsistencies(spec: SpecFields) -> Iterator[Problem]:
 def _training_job_problems(spec: SpecFields) -> Iterator[Problem]:
     """What SageMaker would refuse, or what cannot work as a replica."""
     yield from spec.algorithm_problems()
-    yield from spec.source_problems(spec.input_data_config, spec.entrypoint, algorithm=spec.algorithm_name is not None)
+    yield from spec.source_problems(spec.entrypoint, algorithm=spec.algorithm_name is not None)
     yield from spec.storage_problems(trainer=spec.has_trainer, replicas=spec.replicas)
     yield from spec.resource_problems(spot=spec.spot)
     yield from spec.process_problems(trainer=spec.has_trainer)
@@ -108,16 +111,6 @@ def _recipe_problems(spec: SpecFields) -> Iterator[Problem]:
     if recipe.ranks is not None and len(recipe.ranks) != spec.replicas:
         allowed = f"replicas ({spec.replicas})"
         yield Problem("recipe.ranks", f"{len(recipe.ranks)} recipes", "launch the run again from its spec", allowed)
-    parts = {"input_data_config": spec.input_data_config}
-    parts |= {f"overrides.{ranks}.input_data_config": part.input_data_config for ranks, part in spec.overrides.items()}
-    for field, channels in parts.items():
-        if any(channel.channel_name == RECIPE_CHANNEL for channel in channels):
-            statement = f"the channel name {RECIPE_CHANNEL} is reserved"
-            yield StatedProblem(field, statement, "rename it", "recipe uses it")
-    most = CHANNELS_MAX - 1
-    if len(spec.input_data_config) > most:
-        allowed = f"at most {most} together with recipe, which uses one"
-        yield Problem("input_data_config", f"{len(spec.input_data_config)} channels", "leave some out", allowed)
 
 
 def _elastic_problems(spec: SpecFields) -> Iterator[Problem]:
@@ -193,18 +186,6 @@ def _override_problems(spec: SpecFields) -> Iterator[Problem]:
             where = f"{field}.fallback_instance_types"
             yield StatedProblem(where, "set without instance_type", "set instance_type as well")
         merged = with_override(spec, override)
-        entries = len(merged.environment)
-        most = ENVIRONMENT_MAX if spec.places is None else PLACED_ENVIRONMENT_MAX
-        # More in the run's own environment is another problem.
-        if entries > max(most, len(spec.environment)):
-            allowed = f"at most {most} entries, including those of the run"
-            remedy = f"remove {entries - most}"
-            yield Problem(f"{field}.environment", f"{entries} entries", remedy, allowed)
-        channels = len(merged.input_data_config)
-        if channels > CHANNELS_MAX:
-            allowed = f"at most {CHANNELS_MAX} channels, including those of the run"
-            remedy = f"remove {channels - CHANNELS_MAX}"
-            yield Problem(f"{field}.input_data_config", f"{channels} channels", remedy, allowed)
         if override.processes is not None and spec.processes is None:
             for problem in merged.process_problems(trainer=spec.has_trainer):
                 yield replace(problem, field=f"{field}.{problem.field}")
@@ -212,6 +193,31 @@ def _override_problems(spec: SpecFields) -> Iterator[Problem]:
             for problem in merged.resource_problems(spot=merged.spot):
                 yield replace(problem, field=f"{field}.{problem.field}")
         yield from _channel_problems(spec, override, f"{field}.input_data_config")
+
+
+def _request_problems(spec: SpecFields) -> Iterator[Problem]:
+    """What a rank would send too much of: its override, its values of the sweep and what Muster adds count as well."""
+    own = {} if spec.source_dir is None else {SOURCE_CHANNEL: "source_dir", PACKAGE_CHANNEL: "source_dir"}
+    own |= {} if spec.recipe is None else {RECIPE_CHANNEL: "recipe"}
+    limits = {
+        "input_data_config": CHANNELS_MAX - len(own),
+        "environment": ENVIRONMENT_MAX if spec.places is None else PLACED_ENVIRONMENT_MAX,
+        "hyper_parameters": HYPER_PARAMETERS_MAX,
+    }
+    common = with_sweep(spec, 0)  # every rank has the same names
+    for ranks, override in {"": None, **spec.overrides}.items():
+        section, given = ("", spec) if override is None else (f"overrides.{ranks}.", override)
+        for name in sorted(own.keys() & {channel.channel_name for channel in given.input_data_config}):
+            statement = f"the channel name {name} is reserved"
+            yield StatedProblem(f"{section}input_data_config", statement, "rename it", f"{own[name]} uses it")
+        sent = common if override is None else with_sweep(with_override(spec, override), 0)
+        for field, most in limits.items():
+            count = len(getattr(sent, field))
+            # More in all ranks is a problem of the run alone.
+            if count > max(most, 0 if override is None else len(getattr(common, field))):
+                found = f"{count} {'channels' if field == 'input_data_config' else 'entries'}"
+                allowed = f"at most {most} for a rank beside what Muster adds, overrides and sweep included"
+                yield Problem(f"{section}{field}", found, f"remove {count - most}", allowed)
 
 
 def _channel_problems(spec: SpecFields, part: SpecFields | Override, field: str) -> Iterator[Problem]:

@@ -15,9 +15,6 @@ from muster.contract.spec.rank_spec import parts_of
 if TYPE_CHECKING:
     from muster.contract.spec.spec_fields import SpecFields
 
-PLACED_ENVIRONMENT_MAX = 91
-"""Jobs of a run with places have one variable more of Muster's than others leave room for."""
-
 
 def place_problems(spec: SpecFields) -> Iterator[Problem]:
     """Problems between `places` and the other fields."""
@@ -32,9 +29,6 @@ def place_problems(spec: SpecFields) -> Iterator[Problem]:
         yield StatedProblem("places", "set together with sweep", "leave one of the two out")
     if any(part.spec.backend is not Backend.TRAINING_JOB for part in parts_of(spec)):
         yield StatedProblem("places", "set together with a backend", "leave one of the two out")
-    if len(spec.environment) > PLACED_ENVIRONMENT_MAX:
-        found, allowed = f"{len(spec.environment)} entries", f"at most {PLACED_ENVIRONMENT_MAX} entries with places"
-        yield Problem("environment", found, f"remove {len(spec.environment) - PLACED_ENVIRONMENT_MAX}", allowed)
     if places.ladder:
         yield from _beside_a_ladder(spec)
     abroad = [name for name in places.named if name != HOME]

@@ -34,6 +34,8 @@ from muster.contract.training.values import LINE, Argument, EnvironmentKey, Envi
 RESERVED_TAGS = 6  # of CreateTrainingJob's 50
 RESERVED_ENVIRONMENT = 8  # of its 100 entries; Muster's begin with MUSTER_
 ENVIRONMENT_MAX = 100 - RESERVED_ENVIRONMENT
+PLACED_ENVIRONMENT_MAX = ENVIRONMENT_MAX - 1
+"""Jobs of a run with places have one variable more of Muster's."""
 _SWEPT_MAX = 50
 
 STORED = {"stored": True}

@@ -12,6 +12,8 @@ from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
 from muster.contract.training.values import HyperParameterKey, HyperParameterValue, Image, RequestPart, Section, Wording
 
+HYPER_PARAMETERS_MAX = 100
+"""CreateTrainingJob: HyperParameters has at most so many entries."""
 METRIC_DEFINITIONS_MAX = 40
 """AlgorithmSpecification: MetricDefinitions has at most so many items."""
 
@@ -76,7 +78,9 @@ class AlgorithmFields(Document):
     )
     training_input_mode: InputMode = Field(default="File", description="the input mode of channels that set none")
     hyper_parameters: dict[HyperParameterKey, HyperParameterValue] = Field(
-        default_factory=dict, max_length=100, description="what the algorithm reads in hyperparameters.json"
+        default_factory=dict,
+        max_length=HYPER_PARAMETERS_MAX,
+        description="what the algorithm reads in hyperparameters.json",
     )
     metric_definitions: list[MetricDefinition] = Field(
         default_factory=list,

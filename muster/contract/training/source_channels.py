@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
 
 from muster.contract.document import Document
 from muster.contract.errors import Problem, StatedProblem
-from muster.contract.training.input_channels import CHANNELS_MAX, Channel, DataSource, S3DataSource
+from muster.contract.training.input_channels import Channel, DataSource, S3DataSource
 from muster.contract.training.source_delivery import (
     ARCHIVE_SUFFIX,
     BOOTSTRAP,
@@ -19,7 +19,6 @@ from muster.contract.training.source_delivery import (
 )
 from muster.contract.training.values import LINE, S3_URI_MAX, Wording
 
-_DELIVERED = (SOURCE_CHANNEL, PACKAGE_CHANNEL)
 _START = len((*BOOTSTRAP, BOOTSTRAP_NAME))
 _ENTRYPOINT_MAX = 100 - _START  # CreateTrainingJob: ContainerEntrypoint has at most 100 items
 
@@ -42,9 +41,7 @@ class SourceFields(Document):
         """Whether the source is in S3 already."""
         return self.source_dir is not None and self.source_dir.startswith("s3://")
 
-    def source_problems(
-        self, channels: Iterable[Channel], entrypoint: list[str] | None, *, algorithm: bool
-    ) -> Iterator[Problem]:
+    def source_problems(self, entrypoint: list[str] | None, *, algorithm: bool) -> Iterator[Problem]:
         """Problems between the source and the other fields."""
         if self.source_dir is None:
             return
@@ -60,15 +57,6 @@ class SourceFields(Document):
         if entrypoint is not None and len(entrypoint) > _ENTRYPOINT_MAX:
             allowed = f"at most {_ENTRYPOINT_MAX} with source_dir: Muster's start command takes {_START} of the 100"
             yield Problem("entrypoint", f"{len(entrypoint)} entries", "move some into arguments", allowed)
-        names = [channel.channel_name for channel in channels]
-        for name in _DELIVERED:
-            if name in names:
-                yield StatedProblem(
-                    "input_data_config", f"the channel name {name} is reserved", "rename it", "source_dir uses it"
-                )
-        if len(names) > CHANNELS_MAX - len(_DELIVERED):
-            allowed = f"at most {CHANNELS_MAX - len(_DELIVERED)} together with source_dir, which uses two"
-            yield Problem("input_data_config", f"{len(names)} channels", "leave some out", allowed)
 
 
 def delivery_channels(source_uri: str, package_uri: str) -> list[Channel]:

@@ -220,6 +220,7 @@ VALUES: list[tuple[Fields, list[tuple[str, Any, Any]]]] = [
     ({"mlflow_config": {"mlflow_resource_arn": MLFLOW}}, [("mlflow_config.mlflow_run_name", "r" * 256, "r" * 257)]),
 ]
 
+RECIPE = {"recipe": {"name": "own", "family": "general", "digest": "0" * 64}}
 ONE_CHANNEL_MORE = {"overrides": {"0": {"input_data_config": [channel("new")]}}}
 MODE = "training_image_config.training_repository_access_mode"
 LOGIN = "training_image_config.training_repository_auth_config.training_repository_credentials_provider_arn"
@@ -280,6 +281,19 @@ RELATIONS: list[tuple[str, Fields, str, Any, Any]] = [
         *("overrides.0.instance_type", "ml.g5.xlarge", None),
     ),
     ("overrides.0.input_data_config", ONE_CHANNEL_MORE, "input_data_config", many_channels(19), many_channels(20)),
+    (
+        "overrides.0.input_data_config",
+        {**ONE_CHANNEL_MORE, "source_dir": "code"},
+        *("input_data_config", many_channels(17), many_channels(18)),
+    ),
+    ("input_data_config", {"source_dir": "code", **RECIPE}, "input_data_config", many_channels(17), many_channels(18)),
+    (
+        "overrides.0.input_data_config",
+        {"overrides": {"0": channels(channel("muster-package"))}},
+        *("source_dir", None, "code"),
+    ),
+    ("environment", {"sweep": {"environment.S": ["1"] * 4}}, "environment", entries(91), entries(92)),
+    ("hyper_parameters", {"sweep": {"hyper_parameters.S": ["1"] * 4}}, "hyper_parameters", entries(99), entries(100)),
 ]
 
 
