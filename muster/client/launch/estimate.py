@@ -17,6 +17,7 @@ from muster.contract.run.cluster_job import ClusterJob
 from muster.contract.run.run_cost import held_instances
 from muster.contract.spec.retry_budget import DEFAULT_BUDGETS
 from muster.contract.spec.spec import Spec
+from muster.contract.spec.watch_rules import Rule
 
 # An attempt that ended in one of these classes had no instance, so it is not billed.
 _UNBILLED = {FailureClass.CAPACITY, FailureClass.QUOTA, FailureClass.THROTTLE}
@@ -134,5 +135,7 @@ def _billed_attempts(spec: Spec) -> int:
     reruns = sum(
         spec.budget(failure_class).max_reruns for failure_class in DEFAULT_BUDGETS if failure_class not in _UNBILLED
     )
+    if any(spec.watch.then(rule) == "restart" for rule in Rule):
+        reruns += spec.watch.max_restarts
     # Every continuation has the full budgets again.
     return min(ATTEMPT_MAX, 1 + reruns) * (1 + (spec.continuation_policy.max if spec.continuation_policy else 0))

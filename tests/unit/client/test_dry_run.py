@@ -99,6 +99,9 @@ COSTS: list[tuple[dict[str, object], float, float, float]] = [
     ({"keep_alive_period_in_seconds": 1_800}, 4.0, 6.0, 6.0 * 27),
     ({"reruns": {"capacity": {"max_reruns": 900}, "spot": {"max_reruns": 0}}}, 4.0, 4.0, 4.0 * 7),
     ({"continue": {"on": ["failed"], "max": 2}}, 4.0, 4.0, 4.0 * 27 * 3),
+    # Rules that restart have a budget of their own.
+    ({"watch": {"hang": {"then": "restart"}, "max_restarts": 9}}, 4.0, 4.0, 4.0 * 36),
+    ({"watch": {"hang": {"then": "stop"}, "max_restarts": 9}}, 4.0, 4.0, 4.0 * 27),
 ]
 
 
