@@ -117,6 +117,6 @@ def _kwargs(signature: Signature) -> Iterator[str]:
             yield f"{name}:{note or '   # to be filled in'}"
             continue
         try:
-            yield f"# {name}: {json.dumps(ast.literal_eval(default))}{note}"
+            yield f"# {name}: {json.dumps(ast.literal_eval(default), ensure_ascii=False)}{note}"
         except (ValueError, TypeError):
             yield f"# {name}:{note}"

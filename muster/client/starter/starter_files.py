@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import get_args, get_origin
 
+import yaml
 from pydantic.fields import FieldInfo
 
 from muster.client.starter.frameworks import CORE, PYTORCH, Kind, all_starters
@@ -27,6 +28,7 @@ _MODULE = "training"
 TRAINING_FILE = f"{_MODULE}.py"
 PROGRAM_FILE = "program.py"
 _WIDTH = 100  # of the description of a field
+_LINE_MAX = 2**31 - 1  # of text in quotes, which is never folded
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def starter_files(wish: Wish) -> dict[str, str]:
     spec = "\n".join(lines) + "\n"
     if wish.every_field:
         # What is written already is not written again.
-        written = {line.lstrip("# ").partition(":")[0] for line in lines}
+        written = {line.removeprefix("# ").partition(":")[0] for line in lines}
         spec = f"{spec}\n{_every_field(written)}"
     made = {SPEC_FILE: spec}
     if wish.own is None:
@@ -86,7 +88,7 @@ def _spec_lines(wish: Wish) -> Iterator[str]:
         yield "  - channel_name: train"
         yield "    data_source:"
         yield "      s3_data_source:"
-        yield f"        s3_uri: {wish.data}"
+        yield f"        s3_uri: {_quoted(wish.data)}"
     yield "max_runtime_seconds: 3600"
     yield "# instance_type: ml.g5.2xlarge   # default: the stack's"
     yield "# image: 123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1   # default: the stack's"
@@ -97,7 +99,7 @@ def _spec_lines(wish: Wish) -> Iterator[str]:
 def _program(wish: Wish) -> Iterator[str]:
     own = wish.own
     if own is not None and own.trainer is None:
-        yield f"entrypoint: [python, {json.dumps(own.script)}]"
+        yield f"entrypoint: [python, {_quoted(own.script or '')}]"
         yield '# arguments: [--rate, "0.1"]'
         if own.hook is not None:
             yield f"hook: {own.hook}   # its Trainer gets Muster's callback, and the replicas train one model"
@@ -112,6 +114,11 @@ def _program(wish: Wish) -> Iterator[str]:
         needed = any(not line.startswith("#") for line in lines)
         yield from ["kwargs:" if needed else "# kwargs:"] if lines else []
         yield from (f"  {line}" if needed else f"#   {line.removeprefix('# ')}" for line in lines)
+
+
+def _quoted(text: str) -> str:
+    """A line of text that YAML reads as it is, whatever it holds."""
+    return str(yaml.safe_dump(text, default_style='"', allow_unicode=True, width=_LINE_MAX)).strip()
 
 
 def _channel(uri: str) -> dict[str, object]:

@@ -14,7 +14,7 @@ from muster.client.checks.source_check import read_checked
 from muster.client.cli.spec_file import read_spec
 from muster.client.launch.dry_run import DryRun, dry_run
 from muster.client.starter.frameworks import Kind, all_starters
-from muster.client.starter.own_code import OwnCodeError, read_own_code
+from muster.client.starter.own_code import OwnCode, OwnCodeError, read_own_code
 from muster.client.starter.starter_files import SPEC_FILE, Wish, starter_files
 from muster.contract.document import written_fields
 from muster.contract.errors import SpecError
@@ -65,10 +65,23 @@ def test_data_that_is_no_place_in_s3_is_refused() -> None:
         starter_files(Wish(data="nowhere"))
 
 
+def test_texts_are_read_as_they_were_given(tmp_path: Path) -> None:
+    for name in ("my data #1", "x: y", 'it\'s "x" \\', "\U0001f600", "\x7f", "long " * 100 + "#x"):
+        (channel,) = parse_spec_text(starter_files(Wish(data=f"s3://bucket/{name}"))[SPEC_FILE]).input_data_config
+        assert channel.data_source.s3_data_source is not None
+        assert channel.data_source.s3_data_source.s3_uri == f"s3://bucket/{name}"
+    for name in ("names.py", "\U0001f600 #1.py"):
+        (tmp_path / name).write_text("def train(context, name='\U0001f600'): pass\n", encoding="utf-8")
+    own = read_own_code("\U0001f600 #1.py", tmp_path)
+    assert read_own_code("names.py", tmp_path).kwargs == ('# name: "\U0001f600"',)
+    assert parse_spec_text(starter_files(Wish(own=own))[SPEC_FILE]).entrypoint == ["python", "\U0001f600 #1.py"]
+
+
 def test_every_field_is_there_once() -> None:
-    text = starter_files(Wish(data="s3://bucket/prefix/", every_field=True))[SPEC_FILE]
-    named = re.findall(r"^(?:# )?([a-z_]+):(?: .*)?$", text, re.MULTILINE)
-    assert sorted(named) == sorted(written_fields(Spec))
+    own = OwnCode("training:train", ("name:", "# tags: 1"))
+    for wish in (Wish(data="s3://bucket/prefix/", every_field=True), Wish(own=own, every_field=True)):
+        named = re.findall(r"^(?:# )?([a-z_]+):(?: .*)?$", starter_files(wish)[SPEC_FILE], re.MULTILINE)
+        assert sorted(named) == sorted(written_fields(Spec))
 
 
 def test_own_code_is_read_for_its_trainer_and_arguments(tmp_path: Path) -> None:
