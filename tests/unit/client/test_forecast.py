@@ -102,6 +102,14 @@ def test_each_option_and_setting_that_cannot_be_used_is_one_problem() -> None:
     assert "it does not fit into sync_every 10" in fragments["kwargs fragments"]
 
 
+def test_a_sweep_has_no_exchange_to_predict() -> None:
+    swept = {"sweep": {"kwargs.lr": [1, 2, 3, 4]}}
+    assert forecast(swept) is None
+    assert problems(swept, **SIZE) == {
+        "sweep": "sweep: its replicas exchange nothing that could be predicted; leave the options that predict out"
+    }
+
+
 @pytest.mark.parametrize(
     "odd",
     [

@@ -44,10 +44,13 @@ def planned(
     """The forecast of a spec, as it is written; None if no option asks for one.
 
     Raises:
-        ForecastError: has a problem for each option and setting that cannot be used.
+        ForecastError: has a problem for each option and setting that cannot be used, or says that of a sweep none can.
     """
     if all(value is None for value in asdict(asked).values()):
         return None
+    if spec.get("sweep"):
+        statement = "its replicas exchange nothing that could be predicted"
+        raise ForecastError([StatedProblem("sweep", statement, "leave the options that predict out")])
     like = None if asked.like is None else muster().run(asked.like).status().forecast
     problems: list[Problem] = []
     if asked.like is not None and like is None:
