@@ -231,7 +231,8 @@ def _end_late_job(replica: ActiveReplica, event: JobStateChange, refused: Attemp
     if refused.was_created:
         # When it was given up, and its end as it was recorded, decided where the replica went.
         kept |= {"ended_at": refused.ended_at, "status": refused.status, "secondary": refused.secondary}
-    ended = with_bill(replica, job.model_copy(update=kept))
+    # A record masks the last of its attempts, and this may be an earlier one.
+    ended = with_bill(replica, replica.without_secrets(job.model_copy(update=kept)))
     note_end(replica, ended)
     replica.update(lambda record: _with_late_job(record, ended))
     return f"noted: {event.TrainingJobStatus}, of a job whose {_why_over(refused)}"

@@ -125,6 +125,17 @@ def test_a_job_that_appears_after_its_refusal_is_stopped_and_billed_and_the_newe
     assert len(harness.keys(SPENT)) == spent + 2
 
 
+def test_what_a_late_job_said_enters_the_record_without_values_of_the_environment(harness: ControlHarness) -> None:
+    late = launch_late(harness, environment={"TOKEN": "hunter2canary"})
+    assert harness.arm(attempt=2) is Launch.CREATED
+    harness.react(late)
+    harness.cloud.training.say(harness.job(), "could not log in with hunter2canary")
+    harness.cloud.clock.advance(120)
+    harness.deliver()
+    first = harness.record().attempts[0]
+    assert "could not log in with (TOKEN, not shown)" in [step.message for step in first.history]
+
+
 def test_an_end_of_a_late_job_that_was_recorded_and_not_rolled_up_is_rolled_up_by_the_next_call(
     harness: ControlHarness,
 ) -> None:
