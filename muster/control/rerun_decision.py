@@ -122,7 +122,8 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
         return _lost(rank, current, why)
     if facts.ceiling is not None:
         return _lost(rank, current, facts.ceiling)
-    return rerun(attempts, types, budget.delay(spent // types))
+    # Of shortages only each pass through the types is waited for.
+    return rerun(attempts, types, budget.delay(spent // types if current.is_shortage else spent))
 
 
 def rerun(attempts: Sequence[Attempt], types: int, delay: int) -> Decision:

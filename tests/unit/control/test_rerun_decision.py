@@ -97,6 +97,17 @@ def test_the_wait_doubles_up_to_its_bound_and_replicas_that_end_together_wait_di
     assert (min(delays), max(delays), len(set(delays))) == (60, 74, 15)
 
 
+def test_with_fallback_types_the_wait_doubles_with_each_pass_through_them_and_otherwise_with_each_end() -> None:
+    facts = replace(FACTS, spec=parse_spec({**FIELDS, "fallback_instance_types": ["ml.m5.2xlarge"]}))
+    for failure_class, expected in (
+        (FailureClass.THROTTLE, [5, 10, 20, 40, 80, 160]),
+        (FailureClass.QUOTA, [0, 120, 0, 240, 0, 480]),
+    ):
+        ends = attempts(*[(failure_class, "why")] * len(expected))
+        waits = [judge(0, ends[:count], facts).delay_seconds for count in range(1, len(expected) + 1)]
+        assert all(bound <= wait <= 1.25 * bound for wait, bound in zip(waits, expected, strict=True)), waits
+
+
 def test_the_ends_of_an_hour_are_those_up_to_the_last_one() -> None:
     rows: list[tuple[list[str | None], int]] = [
         (["03:00", "03:01", "03:59", "04:00"], 4),
