@@ -6,7 +6,7 @@ The name of the execution is derived from the request, so an event that arrives 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 from urllib.parse import unquote_plus
@@ -18,6 +18,7 @@ from muster.contract.errors import MusterError, RunNameTakenError, SpecError, St
 from muster.contract.names import identified_run_name, scheduled_run_name
 from muster.contract.run.execution_input import StartInput, scheduled_input, start_input
 from muster.contract.run.run_events import RunRequested
+from muster.contract.spec.spec_problems import problems_of
 from muster.contract.spec.spec_reader import load_spec_text, spec_mapping
 from muster.control.aws.bus import Bus
 from muster.control.aws.executions import Executions
@@ -126,8 +127,9 @@ class Starter:
     def _requested(self, detail: object) -> Mapping[Any, Any]:
         try:
             wanted = RunRequested.model_validate(detail)
-        except ValidationError:
-            wanted = RunRequested()
+        except ValidationError as error:
+            problems = problems_of(error, RunRequested)
+            raise SpecError([replace(one, field=f"detail.{one.field}") for one in problems]) from None
         if (wanted.spec is None) == (wanted.spec_uri is None):
             statement = "exactly one of spec and spec_uri must be set"
             raise SpecError([StatedProblem("detail", statement, 'write {"spec": {…}} or {"spec_uri": "s3://…"}')])

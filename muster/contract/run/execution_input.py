@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from muster.contract.document import canonical_json
-from muster.contract.errors import Problem, SpecError
 from muster.contract.spec.open_spec import OpenRecipes, is_reference, refuse_unread
-from muster.contract.spec.spec import SPEC_BYTES_MAX, Spec
-from muster.contract.spec.spec_reader import parse_spec
+from muster.contract.spec.spec import Spec
+from muster.contract.spec.spec_reader import check_size, parse_spec
 from muster.options import offers
 
 INBOX = "inbox/"
@@ -80,8 +79,5 @@ def execution_input(spec: Spec) -> str:
 
 def _bounded(value: Mapping[str, object]) -> str:
     document = canonical_json(value)
-    if len(document) > SPEC_BYTES_MAX:
-        raise SpecError(
-            [Problem("the spec", f"{len(document):,} bytes", f"at most {SPEC_BYTES_MAX:,}: keep data in S3")]
-        )
+    check_size(len(document))
     return document.decode()

@@ -48,14 +48,22 @@ def load_spec_text(text: str) -> dict[object, object]:
     # The functions read parsed specs only; importing YAML would add 10 ms to each of their cold starts.
     from muster.contract.spec.yaml_text import load_yaml  # noqa: PLC0415
 
-    size = len(text.encode(errors="surrogatepass"))
-    if size > SPEC_BYTES_MAX:
-        raise SpecError([Problem("the spec", f"{size:,} bytes", f"at most {SPEC_BYTES_MAX:,}: keep data in S3")])
+    check_size(len(text.encode(errors="surrogatepass")))
     try:
         value = load_yaml(text)
     except ValueError as error:
         raise SpecError([StatedProblem("the spec", str(error), "correct the YAML or JSON")]) from None
     return spec_mapping(value)
+
+
+def check_size(size: int) -> None:
+    """Whether a spec of so many bytes is not too long.
+
+    Raises:
+        SpecError: it is.
+    """
+    if size > SPEC_BYTES_MAX:
+        raise SpecError([Problem("the spec", f"{size:,} bytes", f"at most {SPEC_BYTES_MAX:,}: keep data in S3")])
 
 
 def spec_mapping(value: object) -> dict[object, object]:

@@ -10,6 +10,7 @@ from muster.contract.errors import Problem, SpecError
 from muster.contract.layout import split_s3_uri
 from muster.contract.run.execution_input import INBOX
 from muster.contract.spec.spec import SPEC_BYTES_MAX
+from muster.contract.spec.spec_reader import check_size
 from muster.control.aws.aws_errors import error_code, http_status
 from muster.control.aws.store import DocumentStore
 
@@ -45,7 +46,7 @@ class Inbox:
         """The text of a spec; None where there is none, or no longer one with this ETag.
 
         Raises:
-            SpecError: it is not UTF-8 text.
+            SpecError: it is too long, or not UTF-8 text.
         """
         # One byte more than a spec may have, which is enough to find that it is too long.
         wanted: GetObjectRequestTypeDef = {
@@ -63,8 +64,10 @@ class Inbox:
             if error_code(error) == "NoSuchKey" or http_status(error) == 412:
                 return None
             raise
+        body = answer["Body"].read()
+        check_size(len(body))  # first: the end of what was read may lie within a character
         try:
-            return answer["Body"].read().decode()
+            return body.decode()
         except UnicodeDecodeError:
             raise SpecError([Problem("the spec", "bytes that are not UTF-8", "write it as YAML or JSON")]) from None
 

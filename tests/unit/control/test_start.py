@@ -112,7 +112,7 @@ def test_a_broken_spec_is_refused_with_what_is_wrong_beside_it(row: Row) -> None
         ("a field", "replicas: 0\ntrainer: a.b:c\nimage: i:1", ["replicas"]),
         ("empty", "", ["the spec"]),
         ("bytes", b"\xff\xfe", ["not UTF-8"]),
-        ("too long", "x" * (SPEC_BYTES_MAX + 2), ["the spec"]),
+        ("too long", "é" * SPEC_BYTES_MAX, ["the spec: found 260,001 bytes; at most 260,000"]),
         ("for muster launch", f"{TEXT[:-1]}, source_dir: ., role_arn: team}}", ["source_dir", "role_arn"]),
         ("a local recipe", "replicas: 1\nvolume_gb: 0\nrecipe: own.yaml\n", ["recipe", "volume_gb"]),
     ):
@@ -162,8 +162,8 @@ def test_a_request_that_is_none_is_refused(row: Row) -> None:
     rows: list[tuple[Any, str]] = [
         ({}, "detail"),
         ({"spec": SPEC, "spec_uri": "s3://bucket/inbox/a.yaml"}, "detail"),
-        ({"another": "field"}, "detail"),
-        ({"spec_uri": 7}, "detail"),
+        ({"spec": SPEC, "why": "nightly"}, "detail.why: unknown field; the known fields are spec, spec_uri"),
+        ({"spec_uri": 7}, "detail.spec_uri: found 7"),
         ({"spec": {"replicas": 0}}, "replicas"),
         ({"spec_uri": "s3://bucket/control/one/plan.json"}, put_it),
         ({"spec_uri": "s3://elsewhere/inbox/a.yaml"}, put_it),

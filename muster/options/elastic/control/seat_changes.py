@@ -50,7 +50,8 @@ class ScaleRequest(RunRequest):
         detail = event["detail"]
         given = detail if isinstance(detail, Mapping) else {}
         name = given.get("run")
-        run = run_name(name) if isinstance(name, str) else name  # an execution's name may be longer than its run's
+        # An execution's name may be longer than its run's; what is no name is none of a run.
+        run = run_name(name if isinstance(name, str) else "")
         known = {"by": event.get("id"), "time": event.get("time")}
         return cls.model_validate({"run": run, "replicas": given.get("replicas"), **known})
 
