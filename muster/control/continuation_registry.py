@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from muster.contract.errors import SpecError, StatedProblem
-from muster.contract.layout import RunLayout
 from muster.contract.run.continuation import Continuation, lineage_after, next_run
 from muster.contract.run.plan import Lineage, Plan
 from muster.contract.run.result import Result
@@ -11,6 +10,7 @@ from muster.contract.spec.elastic import snapshot_writers
 from muster.contract.spec.spec import Spec
 from muster.control.aws.store import DocumentStore
 from muster.control.documents import RunDocuments
+from muster.control.runtime.parallel import in_parallel
 
 
 def require_lineage(store: DocumentStore, spec: Spec, continuation: Continuation) -> Lineage:
@@ -46,12 +46,13 @@ def require_lineage(store: DocumentStore, spec: Spec, continuation: Continuation
     if plan.spec.sweep != spec.sweep:
         statement = f"{parent} has other values in its sweep"
         raise _refused(statement, "write the same values, or leave resume_from out")
-    if not _has_history(store, plan.shared_layout, result.committed_rounds or 0):
+    lineage = lineage_after(plan, result)
+    if not _has_history(store, plan, lineage):
         statement = f"the rounds of {parent} were deleted from {store.uri(plan.shared_layout.rendezvous)}"
         raise _refused(statement, "leave resume_from out, to train from the beginning")
     registered = store.document(Continuation, documents.layout.continued_by)
     _refuse_another(parent, registered or continuation, continuation)
-    return lineage_after(plan, result)
+    return lineage
 
 
 def register_continuation(store: DocumentStore, parent: str, continuation: Continuation) -> None:
@@ -82,6 +83,11 @@ def _refused(statement: str, remedy: str) -> SpecError:
     return SpecError([StatedProblem("resume_from", statement, remedy)])
 
 
-def _has_history(store: DocumentStore, layout: RunLayout, rounds: int) -> bool:
-    """Whether the commits of round 1 and of round `rounds` are still stored: a continuation begins with both."""
-    return all(store.exists(layout.commit(round_)) for round_ in {1, rounds} - {0} if round_ <= rounds)
+def _has_history(store: DocumentStore, parent: Plan, lineage: Lineage) -> bool:
+    """Whether the commits of the first round and of the last one are still stored: a continuation begins with both."""
+
+    def has(rank: int) -> bool:
+        commit, rounds = parent.rounds_layout(rank).commit, lineage.rounds_of(rank)
+        return all(store.exists(commit(round_)) for round_ in {1, rounds} - {0} if round_ <= rounds)
+
+    return all(in_parallel(has, range(len(lineage.rounds_by_rank) or 1)))

@@ -27,8 +27,21 @@ def newest_commit(run: PlannedRun) -> Commit | None:
 
 def committed_rounds(run: PlannedRun) -> int:
     """The number of the run's last round, 0 if there is none."""
-    commits = run.plan.shared_layout.commit
-    return last_round(lambda number: run.documents.store.exists(commits(number)))
+    return _rounds_at(run, run.plan.shared_layout)
+
+
+def with_own_rounds(run: PlannedRun, replicas: Sequence[ReplicaResult]) -> list[ReplicaResult]:
+    """The replicas of a sweep, each with the number of its own last round."""
+
+    def with_own(replica: ReplicaResult) -> ReplicaResult:
+        rounds = _rounds_at(run, run.plan.rounds_layout(replica.rank))
+        return replica.model_copy(update={"committed_rounds": rounds})
+
+    return in_parallel(with_own, replicas)
+
+
+def _rounds_at(run: PlannedRun, layout: RunLayout) -> int:
+    return last_round(lambda number: run.documents.store.exists(layout.commit(number)))
 
 
 def last_commit(run: PlannedRun, rounds: int) -> Commit | None:

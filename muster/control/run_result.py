@@ -41,6 +41,7 @@ from muster.control.round_notes import (
     with_early_finish_note,
     with_early_finishes,
     with_goal_note,
+    with_own_rounds,
 )
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
@@ -108,7 +109,7 @@ def write_result(run: ActiveRun, budget: TimeBudget) -> Result:
     if run.plan.spec.sweep:
         replicas = [_with_values(run.plan.spec, replica) for replica in replicas]
     if apart:
-        replicas = with_own_models(run, replicas)
+        replicas = with_own_rounds(run, with_own_models(run, replicas))
     result = Result(
         run=run.plan.run,
         verdict=verdict,

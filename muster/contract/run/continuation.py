@@ -32,6 +32,7 @@ def lineage_after(parent: Plan, result: Result) -> Lineage:
         generation=1 + (before.generation if before else 0),
         attempts_before=max(made, default=0) + (before.attempts_before if before else 0),
         rounds_before=result.committed_rounds or 0,
+        rounds_by_rank=tuple(one.committed_rounds or 0 for one in result.replicas if parent.spec.trains_apart),
     )
 
 

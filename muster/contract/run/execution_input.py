@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from muster.contract.document import canonical_json
+from muster.contract.errors import Problem, SpecError
 from muster.contract.spec.open_spec import OpenRecipes, is_reference, refuse_unread
 from muster.contract.spec.spec import Spec
 from muster.contract.spec.spec_reader import check_size, parse_spec

@@ -24,6 +24,11 @@ class Lineage(StoredDocument):
     rounds_before: int = Field(
         default=0, ge=0, description="rounds that earlier runs committed, as far as is known: they must still be stored"
     )
+    rounds_by_rank: tuple[int, ...] = Field(default=(), description="the same of each replica of a sweep")
+
+    def rounds_of(self, rank: int) -> int:
+        """The rounds that earlier runs have committed where `rank` trains."""
+        return self.rounds_by_rank[rank] if self.rounds_by_rank else self.rounds_before
 
 
 class Place(StoredPart):

@@ -65,6 +65,9 @@ class ReplicaResult(StoredPart):
     )
     values: dict[str, JsonValue] = Field(default_factory=dict, description="of a sweep: the replica's own, by name")
     model: ModelResult | None = Field(default=None, description="of a sweep: the model that the replica leaves")
+    committed_rounds: int | None = Field(
+        default=None, ge=0, description="of a sweep: the last round that the replica has committed, as of the run's"
+    )
     ended: str | None = Field(
         default=None, description="how its trainer ended, if it neither returned nor left the run itself"
     )

@@ -112,6 +112,7 @@ class RunDocument(StoredDocument):
                 "min_participants": 1,
                 "output_uri": s3_uri(plan.place.bucket, plan.rank_layout(rank).results),
                 "sweep_rank": rank,
+                "rounds_before": plan.lineage.rounds_of(rank) if plan.lineage else 0,
             }
         )
 

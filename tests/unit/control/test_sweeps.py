@@ -19,7 +19,7 @@ from muster.contract.spec.watch_rules import Rule
 from muster.control.plan import make_plan
 from muster.control.run_result import write_result
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
-from tests.support.control_steps import complete, fail, finished, found
+from tests.support.control_steps import Row, complete, fail, finished, found
 from tests.support.memory_client import client_of
 from tests.support.round_commits import commit_of, member
 
@@ -134,3 +134,15 @@ def test_a_continuation_has_the_same_values(harness: ControlHarness) -> None:
     document = document_of(harness, "three", 1)
     assert document.rendezvous_uri.endswith(f"/rendezvous/{RUN}/r1/")
     assert document.results_uri.endswith("/output/three/r1/")
+    assert [document_of(harness, "three", rank).rounds_before for rank in range(3)] == list(ROUNDS)
+
+
+def test_a_sweep_is_not_continued_where_rounds_of_one_replica_were_deleted(row: Row) -> None:
+    for rank, round_ in ((0, 3), (1, 5), (2, 1)):
+        with row((rank, round_)) as harness:
+            ended(harness)
+            finished(harness)
+            gone = RunLayout(RUN).of_rank(rank).commit(round_)
+            harness.plane.store.s3.delete_object(Bucket="bucket", Key=gone)
+            with pytest.raises(SpecError, match=f"the rounds of {RUN} were deleted"):
+                harness.plan("two", **SWEEP, resume_from=RUN)
