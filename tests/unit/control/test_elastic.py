@@ -171,6 +171,17 @@ def test_a_request_is_refused_with_the_reason_and_what_is_allowed(harness: Contr
     assert [detail["run"] for detail in harness.cloud.events.of("Scale Refused")] == [RUN, "fixed", "absent"]
 
 
+def test_no_seat_is_opened_once_the_cost_ceiling_is_reached(harness: ControlHarness) -> None:
+    run = ElasticRun(harness, cost_ceiling_usd=1.0)
+    run.train()
+    harness.cloud.clock.advance(20 * 3_600)
+    assert "refused: the cost ceiling of $1.00 is reached" in run.scale(4)
+    assert run.scale(1) == "scaled"
+    run.stopped()
+    assert "refused: the cost ceiling of $1.00 is reached" in run.scale(2)
+    assert (run.jobs, run.seats.wanted, harness.keys(f"control/{RUN}/lost/")) == (["r0-a1"], 1, [])
+
+
 def test_an_event_that_asks_for_no_number_of_replicas_is_refused_with_words(harness: ControlHarness) -> None:
     run, bounds = ElasticRun(harness), "1 to 4, the run's replicas.min and replicas.max; write another number"
     numbers: dict[JsonValue, str] = {0: f"found 0; {bounds}", 20_000: f"found 20000; {bounds}"}

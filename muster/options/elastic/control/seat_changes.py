@@ -23,6 +23,7 @@ from muster.contract.timestamps import Timestamp
 from muster.contract.training.ranks import show_ranks
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.control_plane import ControlPlane
+from muster.control.cost_ceiling import reached_ceiling
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import RunRequest
@@ -149,6 +150,8 @@ def _scaled(run: ActiveRun, request: ScaleRequest, per_second: int) -> Scaling |
         there = [(rank, records.get(rank)) for rank in ranks]
         down = leavers(spec, there, len(ranks) - wanted)
         missing = opened(seats, spec.replicas, wanted, lost)
+        if missing and (reason := reached_ceiling(run)) is not None:
+            raise ScaleRefusedError(reason)  # the attempts of these seats would be lost, and the seats with them
         up = paid_seats(spec, there, missing)
         if missing and not up:
             message = f"elastic.budget_usd_per_hour pays for no more than the {len(ranks):,} replicas that are wanted"

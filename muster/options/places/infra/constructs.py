@@ -119,6 +119,8 @@ OFFER = StackOption(
         **dict.fromkeys(LOOKS_AFTER, Grant((_ASSUME,), _KNOWN)),
         **dict.fromkeys(("sweep", "timer"), Grant((_ASSUME, CHANGE_RECORDS), _KNOWN)),  # jobs that were not stopped
         "react": Grant((_ASSUME, *_GIVE_UP), _KNOWN),
+        # What the rounds have moved between places counts for the cost ceiling.
+        "scale": Grant((_ASSUME, read(_COMMITS), list_under(_COMMITS)), _KNOWN),
     },
     bucket_statements=bucket_statements,
     add_stacks=_add_outposts,
