@@ -1,5 +1,6 @@
 """Large and long runs, in virtual time: they fit into a function's time, a workflow's history and a shard's writes."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -61,16 +62,32 @@ def test_the_longest_waits_that_a_spec_may_ask_for_fit_into_a_history() -> None:
 @pytest.mark.parametrize("period", [REARM_SECONDS, REARM_SECONDS_MIN[Platform.AWS], REARM])
 def test_a_year_of_re_arms_fits_into_a_history_beside_all_reruns(period: int) -> None:
     """A replica on a cluster may be rerun for as long as its spec allows: its history is not full before."""
-    launch = replica_machine(REARM)["States"]["Launch the job and wait for its end"]
-    seconds = Jsonata(launch["TimeoutSeconds"].removeprefix("{% ").removesuffix(" %}"))
-    frame, began, age, events = seconds.create_frame(), datetime(2026, 1, 1, tzinfo=UTC), 0, 0
+    wait, age, events = waits(period), 0, 0
     while age < 365 * DAY:
-        now = timestamps.text(began + timedelta(seconds=age))
-        context = {"State": {"EnteredTime": now}, "Execution": {"StartTime": timestamps.text(began)}}
-        frame.bind("states", {"context": context, "input": {"rearm_seconds": period}})
-        age += seconds.evaluate(None, frame)
+        age += wait(age, period)
         events += 6
     assert events < HISTORY_MAX - RERUN_EVENTS_MAX - 600, "what is tried again for hours takes some as well"
+
+
+def test_a_parked_seat_of_an_old_run_looks_when_its_decision_says() -> None:
+    """Its looks are bounded by the attempts that a replica can have."""
+    assert [waits(REARM)(age, 1_800) for age in (0, 30 * DAY, 300 * DAY)] == [1_800] * 3
+
+
+def waits(period: int) -> Callable[[int, int], int]:
+    """How many seconds the wait for a token takes in an execution of an age, by its input; `period`: its re-arms'."""
+    launch = replica_machine(REARM)["States"]["Launch the job and wait for its end"]
+    seconds = Jsonata(launch["TimeoutSeconds"].removeprefix("{% ").removesuffix(" %}"))
+    frame, began = seconds.create_frame(), datetime(2026, 1, 1, tzinfo=UTC)
+
+    def wait(age: int, rearm_seconds: int) -> int:
+        now = timestamps.text(began + timedelta(seconds=age))
+        context = {"State": {"EnteredTime": now}, "Execution": {"StartTime": timestamps.text(began)}}
+        frame.bind("states", {"context": context, "input": {"rearm_seconds": rearm_seconds}})
+        frame.bind("rearm_seconds", period)
+        return int(seconds.evaluate(None, frame))
+
+    return wait
 
 
 def test_the_roll_up_is_written_even_when_all_jobs_end_at_the_same_time() -> None:
