@@ -62,7 +62,7 @@ class MemoryPlace:
         """Of a silent place: whether it takes requests, and answers none, instead of refusing connections."""
         self.is_silent = False
         self.denies = False
-        """Whether a policy of its account denies every call of a session."""
+        """Whether a policy of its account denies every call."""
         cloud.s3.add_bucket(at.bucket)
         cloud.s3.regions[at.bucket] = at.region
         cloud.sts.external_ids[at.launcher_role_arn] = at.external_id
@@ -102,14 +102,14 @@ class MemoryPlace:
     @property
     def of_a_reader(self) -> Mapping[str, Operation]:
         """What CloudWatch Logs does there for a client."""
-        return {name: self._answered(one) for name, one in self.logs.operations.items()}
+        return {name: self._answered(one, "logs") for name, one in self.logs.operations.items()}
 
-    def _answered(self, operation: Operation, service: str | None = None) -> Operation:
+    def _answered(self, operation: Operation, service: str) -> Operation:
         effect = operation.effect
 
         def answer(parameters: Parameters) -> dict[str, Any]:
             self.check()
-            if self.denies and service is not None:
+            if self.denies:
                 # S3 answers 403, services of JSON 400.
                 code, status = ("AccessDenied", 403) if service == "s3" else ("AccessDeniedException", 400)
                 refuse(code, "not authorized, with an explicit deny in a service control policy", status)

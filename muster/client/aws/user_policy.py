@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from muster.client.aws.deployed_stack import Stack
@@ -38,12 +39,13 @@ def user_policy(stack: Stack) -> dict[str, Any]:
 
     bucket = f"arn:{place.partition}:s3:::{stack.bucket}"
     control = [f"control/*/{name}" for name in _READ_OF_CONTROL]
+    logs = replace(place, region="*") if stack.places else place
     statements = [
         _allow("Stack", ["cloudformation:DescribeStacks"], [arn("cloudformation", f"stack/{stack.name}/*")]),
         _allow("StartRuns", ["states:StartExecution", "states:ListExecutions"], [stack.state_machine_arn]),
         _allow("Runs", ["states:DescribeExecution", "states:StopExecution"], [stack.execution_arn("*")]),
         _allow("Scale", ["events:PutEvents"], [arn("events", f"event-bus/{stack.event_bus or '*'}")]),
-        _allow("Logs", ["logs:FilterLogEvents"], [arn("logs", f"log-group:{TRAINING_LOG_GROUP}:*")]),
+        _allow("Logs", ["logs:FilterLogEvents"], [f"{logs.arn('logs')}:log-group:{TRAINING_LOG_GROUP}:*"]),
         _allow("Bucket", ["s3:ListBucket"], [bucket]),
         _allow("ReadRuns", ["s3:GetObject"], [f"{bucket}/{key}" for key in (*_READ, *control)]),
         _allow("Ship", ["s3:PutObject"], [f"{bucket}/source/*", f"{bucket}/recipes/*"]),

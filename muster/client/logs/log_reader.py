@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from muster.client.aws.cloud import Cloud
 from muster.client.aws.log_events import LogEvents
-from muster.client.client_errors import OUTAGE_SECONDS, ClientError, OutageError
+from muster.client.client_errors import OUTAGE_SECONDS, ClientError, DeniedError, OutageError
 from muster.client.logs.log_lines import DEEP_SECONDS, LogEvent, LogLine, LogQuery, LogSource, Merge
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class LogReader:
 
         Raises:
             NoClusterLogsError: a cluster has none, which is said after those of the others.
-            ClientError: a region does not answer, which is said after them, too.
+            ClientError: a region does not answer or denies the call, which is said after them, too.
         """
         yield from self._lines_between(self._query.since_ms, self._query.until_ms)
         self._complain()
@@ -133,7 +133,7 @@ class LogReader:
     def _events(self, source: LogSource, since_ms: int | None, until_ms: int | None) -> Iterator[LogEvent]:
         try:
             yield from self._read(source, since_ms, until_ms)
-        except OutageError as error:
+        except (OutageError, DeniedError) as error:
             if source.region is None:
                 raise
             # The others' lines are read all the same.

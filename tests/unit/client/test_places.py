@@ -1,7 +1,7 @@
 """What a client says of replicas in places."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,6 +20,7 @@ from muster.control.attempt_request import Launch
 from muster.control.plan import make_plan
 from tests.memory import ACCOUNT
 from tests.memory.harness import RUN, SPEC, ControlHarness
+from tests.memory.places import MemoryPlace
 from tests.simulation.lives import commit
 from tests.support.memory_client import client_of, muster_of
 
@@ -137,7 +138,10 @@ def test_lines_come_from_the_regions_of_the_jobs_and_those_of_another_account_ar
         list(lines)
 
 
-def test_the_lines_of_a_region_that_does_not_answer_keep_no_others_away(placed: ControlHarness) -> None:
+@pytest.mark.parametrize("fail", [MemoryPlace.go_silent, MemoryPlace.deny_access])
+def test_the_lines_of_a_region_that_does_not_answer_keep_no_others_away(
+    placed: ControlHarness, fail: Callable[[MemoryPlace], None]
+) -> None:
     spec = {**SPEC, "replicas": 2, "places": {"home": 1, "oregon": 1}}
     placed.executions.start(RUN, json.dumps(spec))
     make_plan(placed.plane, placed.deployment, placed.plan_request(**spec))
@@ -146,7 +150,7 @@ def test_the_lines_of_a_region_that_does_not_answer_keep_no_others_away(placed: 
     placed.cloud.logs.write(placed.job(0), "trained at home")
     placed.place("oregon").training.train(placed.job(1))
     placed.deliver()
-    placed.place("oregon").go_silent()
+    fail(placed.place("oregon"))
     lines = Run(muster_of(placed.cloud), RUN).logs()
     assert next(iter(lines)).message == "trained at home"
     with pytest.raises(ClientError, match="The lines from us-west-2 are missing"):

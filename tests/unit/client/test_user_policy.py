@@ -39,6 +39,13 @@ def test_it_allows_what_the_guide_lists_on_resources_of_the_stack_alone() -> Non
     assert control == [f"*/{name}" for name in sorted(re.findall(r"`([\w.*/]+)`", _control_row(rows)))]
 
 
+def test_it_allows_to_read_the_lines_of_jobs_wherever_the_stack_has_places() -> None:
+    group = "123456789012:log-group:/aws/sagemaker/TrainingJobs:*"
+    for stack, region in ((STACK, "eu-west-1"), (replace(STACK, places="{}"), "*")):
+        [logs] = [one for one in user_policy(stack)["Statement"] if one["Sid"] == "Logs"]
+        assert logs["Resource"] == [f"arn:aws:logs:{region}:{group}"]
+
+
 def _control_row(rows: list[str]) -> str:
     """What the guide lets users read below control/."""
     return next(row for row in rows if "control/*/" in row).partition("only")[2]
