@@ -19,6 +19,10 @@ class _Session:
     def __init__(self, cloud: MemoryCloud) -> None:
         self._cloud = cloud
 
+    def get_partition_for_region(self, _: str) -> str:
+        """One without a Price List API, which is not in memory."""
+        return "aws-cn"
+
     def client(self, service: str, region_name: str | None = None, **_: object) -> Any:
         places = [place for place in self._cloud.places.values() if place.at.region == region_name]
         if places and service == "logs":

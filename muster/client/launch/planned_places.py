@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import Field
@@ -80,8 +81,7 @@ def _planned(spec: Spec, name: str, known: KnownPlace | None, home: PriceTable) 
     rungs = tuple(number for number, rung in enumerate(places.ladder) if rung.place == name)
     ranks = places.ranks_in(name)
     specs = [spec.of_rank(rank).model_copy(update={"places": None}) for rank in ranks]
-    for number in rungs:
-        specs += _of_rung(spec, places.ladder[number])
+    specs += _on_rungs(spec, [places.ladder[number] for number in rungs])
     granted = None if known is None else known.granted
     table = home if name == HOME else None if known is None else known.prices
     types = {kind for one in specs for kind in one.instance_types}
@@ -103,14 +103,16 @@ def _planned(spec: Spec, name: str, known: KnownPlace | None, home: PriceTable) 
     )
 
 
-def _of_rung(spec: Spec, rung: Rung) -> Sequence[Spec]:
-    """The specs of all replicas that may be on a rung at once."""
-    update = {
-        "places": None,
-        "instance_type": rung.instance_type or spec.instance_type,
-        "spot": rung.is_spot(spec.spot),
-    }
-    return [spec.model_copy(update=update)] * min(spec.replicas, rung.at_most or spec.replicas)
+def _on_rungs(spec: Spec, rungs: Sequence[Rung]) -> Iterator[Spec]:
+    """The specs of the largest replicas that may be on rungs of one place at once; rungs may share a quota."""
+    ranks = (spec.of_rank(rank) for rank in range(spec.replicas))
+    largest = sorted(ranks, key=lambda one: one.instance_count, reverse=True)
+    room = Counter[tuple[str | None, bool]]()
+    for rung in rungs:
+        room[rung.instance_type or spec.instance_type, rung.is_spot(spec.spot)] += rung.at_most or spec.replicas
+    for (instance_type, spot), most in room.items():
+        update = {"places": None, "instance_type": instance_type, "spot": spot}
+        yield from (one.model_copy(update=update) for one in largest[:most])
 
 
 def _remarks(spec: Spec, outposts: Sequence[str]) -> Iterator[str]:

@@ -78,6 +78,19 @@ def test_a_rung_on_a_training_plan_needs_no_quota_for_spot() -> None:
     ]
 
 
+def test_a_place_needs_quota_for_the_largest_replicas_that_may_be_on_its_rungs_at_once() -> None:
+    ladder = [{"spot": True, "at_most": 3}, {"price_cap": 2.0}, {"at_most": 1}]
+    spec = parse_spec(
+        {**SPEC, "replicas": 4, "overrides": {"1-2": {"instance_count": 4}}, "places": {"ladder": ladder}}
+    )
+    planned = planned_places(spec, {}, SHIPPED_PRICES)
+    assert planned is not None
+    assert {quota.name: quota.instances for quota in planned.places[0].quotas} == {
+        "ml.m5.large for spot training job usage": 9,
+        "ml.m5.large for training job usage": 10,
+    }
+
+
 def test_a_quota_that_service_quotas_does_not_list_is_unknown_and_not_zero() -> None:
     granted = {"ml.m5.large for training job usage": 1.0}
     spec = parse_spec({**SPEC, "replicas": 3, "instance_type": "ml.m5.large", "places": LADDER})

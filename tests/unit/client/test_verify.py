@@ -13,6 +13,7 @@ from muster.client.launch.dry_run import dry_run
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.layout import RunLayout
+from muster.contract.spec.spec_reader import parse_spec
 from muster.contract.spec.stack_defaults import StackDefaults
 from muster.contract.training.clusters import Cluster
 from muster.contract.training.network_access import VpcConfig
@@ -25,11 +26,12 @@ from muster.options.verify.client.permission_checks import DENIALS, SimulatedRig
 from muster.options.verify.client.run_checks import SmokeRun, leftovers
 from muster.options.verify.client.verification import Verifier
 from muster.options.verify.client.verified_stack import Account, StackTemplate, Statement
-from tests.memory.harness import RUN, ControlHarness
+from tests.memory.harness import RUN, SPEC, ControlHarness
 from tests.support.memory_client import client_of, muster_of, put
 
 ROLE = "arn:aws:iam::123456789012:role/Replica"
 PLACE = {"Partition": "aws", "Region": "us-east-1", "AccountId": "123456789012"}
+KINDS = (INSTANCE_TYPE, "ml.m5.xlarge")
 
 
 class Told(Account):
@@ -181,6 +183,18 @@ def test_a_nat_gateway_on_the_way_to_s3_is_looked_for_where_the_stack_has_a_vpc(
         monkeypatch.setattr(Account, "defaults", defaults)
         free = Verifier(muster_of(harness.cloud), run=False).free()
         assert (("route-to-s3",) in free) == (defaults.vpc_config is not None)
+
+
+def test_of_a_spec_with_places_the_quotas_of_home_are_checked_and_the_other_places_are_named() -> None:
+    share = {"replicas": 3, "instance_type": "ml.m5.xlarge", "places": {"home": 2, "oregon": 1}}
+    granted = [{"QuotaName": f"{kind} for training job usage", "Value": 1.0, "QuotaCode": "L-1"} for kind in KINDS]
+    with ControlHarness(places=True).installed() as harness:
+        verifier = Verifier(muster_of(harness.cloud), run=False, spec=parse_spec({**SPEC, **share}))
+        checks = list(verifier.free()["quota",](Told(harness, {"list_service_quotas": granted})))
+    outcomes = [CheckOutcome.FAILED, CheckOutcome.FAILED, CheckOutcome.UNCHECKED]
+    assert [check.outcome for check in checks] == outcomes
+    assert checks[1].seen == "ml.m5.xlarge for training job usage: 2 needed, 1 granted."
+    assert checks[2].seen.startswith("the quotas of oregon are not checked")
 
 
 def test_the_run_costs_less_than_ten_cents_and_only_its_failure_on_purpose_is_billed_twice() -> None:

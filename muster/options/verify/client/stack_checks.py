@@ -202,8 +202,8 @@ def orphans(account: Account, young_seconds: float = YOUNG_SECONDS) -> Iterator[
     yield judged("orphans", seen, {f"{', '.join(own)} still run although their runs have ended": own}, remedy)
 
 
-def quotas(account: Account, needs: Iterable[Quota]) -> Iterator[Check]:
-    """One check for each quota that a run needs; Service Quotas answers 100 to a call, some twenty calls."""
+def quotas(account: Account, needs: Iterable[Quota], elsewhere: Sequence[str]) -> Iterator[Check]:
+    """One check for each quota that a run needs here; Service Quotas answers 100 to a call, some twenty calls."""
     listed = account.listed("service-quotas", "list_service_quotas", "Quotas", ServiceCode="sagemaker")
     granted = {item["QuotaName"]: item for item in listed}
     for need in needs:
@@ -218,6 +218,10 @@ def quotas(account: Account, needs: Iterable[Quota]) -> Iterator[Check]:
         )
         seen = f"{need.name}: {need.instances} needed, {value:g} granted"
         yield judged("quota", f"{seen}.", {seen: value < need.instances}, remedy)
+    if elsewhere:
+        seen = f"the quotas of {', '.join(elsewhere)} are not checked, only those of home."
+        remedy = "`muster plan --deployed` shows what the spec needs there, and what is granted in this account."
+        yield check("quota", CheckOutcome.UNCHECKED, seen, remedy)
 
 
 def route(account: Account) -> Iterator[Check]:

@@ -11,10 +11,12 @@ from importlib.metadata import version
 from muster.client.client_errors import InputError, UnknownRunError
 from muster.client.launch.dry_run import DryRun
 from muster.client.launch.estimate import Quota, quotas
+from muster.client.launch.planned_places import PlannedPlace
 from muster.client.sdk import Muster
 from muster.contract import timestamps
 from muster.contract.errors import SpecError
 from muster.contract.names import fresh_run_name, time_suffix
+from muster.contract.spec.places import HOME
 from muster.contract.spec.spec import Spec
 from muster.options import offers
 from muster.options.verify.client import stack_checks
@@ -63,7 +65,9 @@ class Verifier:
         self._spec = own_spec(self.run_name, instance_type, image)
         self._dry = self._plan() if run else None
         self.promise = None if self._dry is None else promise(self._dry)
-        self._quotas = self._needed(spec)
+        wanted = None if spec is None else stack.plan(spec)
+        self._quotas = self._needed(wanted)
+        self._elsewhere = [one.place for one in _places(wanted) if one.place != HOME]
         self._launched = False
 
     def document(self, checks: Iterable[Check]) -> Verification:
@@ -120,7 +124,7 @@ class Verifier:
             found["route-to-s3",] = stack_checks.route
         for offer in offers("client.checks", OfferedChecks):
             found |= offer.of(self._account)
-        found["quota",] = partial(stack_checks.quotas, needs=self._quotas)
+        found["quota",] = partial(stack_checks.quotas, needs=self._quotas, elsewhere=self._elsewhere)
         found["permissions", DENIALS] = permissions
         found["prices",] = partial(stack_checks.prices, instance_type=self._instance_type)
         return found
@@ -133,8 +137,14 @@ class Verifier:
                 raise NoImageError(self._account.cloud.stack.name) from error
             raise
 
-    def _needed(self, spec: Spec | None) -> list[Quota]:
-        """The quotas that the run and the caller's spec need, each once, with the larger need."""
+    def _needed(self, wanted: DryRun | None) -> list[Quota]:
+        """The quotas that the run and the caller's spec need here, each once, with the larger need."""
         found = quotas([self._spec.of_rank(rank) for rank in range(self._spec.replicas)])
-        found += [] if spec is None else self._muster.plan(spec).quotas
+        found += () if wanted is None else wanted.quotas
+        at_home = [one for place in _places(wanted) if place.place == HOME for one in place.quotas]
+        found += [Quota(name=one.name, instances=one.instances) for one in at_home]
         return list({need.name: need for need in sorted(found, key=lambda need: need.instances)}.values())
+
+
+def _places(wanted: DryRun | None) -> tuple[PlannedPlace, ...]:
+    return () if wanted is None or wanted.places is None else wanted.places.places
