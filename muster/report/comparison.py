@@ -131,7 +131,7 @@ def _cautions(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
     """What a reader of the comparison must know."""
     for run, other in ((a, b), (b, a)):
         if run.page.ended_at is None:
-            yield f"{run.page.run} has not ended: its figures are not final"
+            yield f"{run.page.run} has not ended: its figures are not final, and its cost is an upper bound"
         if run.lineage.get("parent") == other.page.run:
             yield f"{run.page.run} continues {other.page.run}: its rounds include those of the runs before"
         elif run.lineage:
@@ -198,7 +198,7 @@ def _seconds(page: Page) -> float:
 def _usd(page: Page) -> float | None:
     costs = [usd for replica in page.replicas for usd in replica.usd]
     known = [usd for usd in costs if usd is not None]
-    return round(sum(known), 6) if len(known) == len(costs) else None
+    return round(sum(known) + (page.egress_usd or 0.0), 6) if len(known) == len(costs) else None
 
 
 def _median_round(page: Page) -> float | None:

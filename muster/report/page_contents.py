@@ -9,7 +9,7 @@ from muster.contract.layout import s3_uri
 from muster.contract.names import run_job_prefix
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Plan
-from muster.contract.run.run_cost import instance_seconds, usd_so_far
+from muster.contract.run.run_cost import instance_seconds, usd_of_each
 from muster.contract.spec.private_values import without_values
 from muster.contract.spec.rank_spec import uses_cluster
 from muster.contract.spec.recipe_reference import RECIPE_FILE, recipe_folder
@@ -56,6 +56,7 @@ def make_page(run: PageInput) -> Page:
         links=_links(plan),
         replicas=tuple(replicas),
         rounds=run.rounds,
+        egress_usd=run.egress_usd,
         sweep=sweep_view(plan.spec.sweep, replicas),
         seats=run.seats,
         plan={key: without_values(item) for key, item in plan.model_dump(mode="json", exclude_none=True).items()},
@@ -75,14 +76,8 @@ def _links(plan: Plan) -> Links:
 
 
 def _priced(replica: ReplicaView, plan: Plan, until: str) -> ReplicaView:
-    spec = plan.spec.of_rank(replica.rank)
-    prices = spec.prices
-    bound = prices.dearest(spec.instance_types)
-    counted = (
-        attempt.model_copy(update={"instance_type": attempt.instance_type or bound}) for attempt in replica.attempts
-    )
-    costs = (usd_so_far(attempt, spec.instance_count, until, prices.usd_per_hour) for attempt in counted)
-    return replica.model_copy(update={"usd": tuple(None if usd is None else round(usd, 4) for usd in costs)})
+    costs = usd_of_each(replica.attempts, plan.spec.of_rank(replica.rank), until)
+    return replica.model_copy(update={"usd": tuple(None if usd is None else round(usd, 6) for usd in costs)})
 
 
 def _instance_seconds(replicas: Sequence[ReplicaView], plan: Plan, until: str) -> float:

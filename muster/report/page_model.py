@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.round_values import DEFAULT_UNIT
+from muster.contract.run.run_cost import egress_usd
 from muster.contract.run.seat_states import SeatsView
 from muster.contract.run.time_use import TimeUse
 from muster.contract.run.trained_data import EpochShards
@@ -34,7 +35,8 @@ class ReplicaView(Document):
     state: str = Field(description="its outcome, or until it has one, its job's status")
     attempts: tuple[Attempt, ...] = ()
     usd: tuple[float | None, ...] = Field(
-        default=(), description="cost of each attempt so far, at the shipped prices; none without a price"
+        default=(),
+        description="cost of each attempt, by what is billed where that is known; none without a price",
     )
     round: int | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
@@ -148,6 +150,7 @@ class Page(Document):
     links: Links
     replicas: tuple[ReplicaView, ...]
     rounds: RoundsView
+    egress_usd: float | None = Field(default=None, description="dollars for what went between places")
     sweep: SweepView | None = Field(default=None, description="none where the replicas train together")
     seats: SeatsView | None = Field(default=None, description="of an elastic run; none where the number is fixed")
     plan: dict[str, JsonValue]
@@ -170,3 +173,8 @@ class PageInput:
     model_problem: str | None = None
     findings: Sequence[Finding] = ()
     seats: SeatsView | None = None
+
+    @property
+    def egress_usd(self) -> float | None:
+        """Dollars for what has gone between places; None at one place."""
+        return egress_usd(self.plan, self.rounds.total, self.rounds.crossed_bytes)

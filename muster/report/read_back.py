@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import Field
 
 from muster.contract import timestamps
-from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
+from muster.contract.aws.prices import PriceTable
 from muster.contract.document import Document
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted
@@ -52,7 +52,7 @@ class KeptInstances(Document):
 def kept_pools(
     attempts: Attempts,
     now: datetime,
-    prices: PriceTable = SHIPPED_PRICES,
+    prices: PriceTable,
     listed: Mapping[str, int | None] | None = None,
 ) -> tuple[KeptInstances, ...]:
     """The warm pools that are kept at `now`, as far as is known: of each replica that of its last attempt with one.

@@ -12,7 +12,6 @@ from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted, failure_words
 from muster.contract.run.model import ModelKind, ModelResult
-from muster.contract.run.run_cost import egress_usd
 from muster.contract.run.training_pace import end_of, has_stalled
 from muster.contract.spec.sweep_values import short_names, values_of
 from muster.contract.text import shortened, some_of
@@ -154,7 +153,7 @@ def facts(run: PageInput, replicas: Sequence[ReplicaView]) -> Iterator[Fact]:
     yield Fact(label="Time", value=duration(seconds_between(run.plan.created_at, until)), note=limit)
     yield from _speed(rounds, parse(run.made_at) if run.state == "running" else None)
     yield Fact(label="Reruns", value=str(rerun_causes(replicas).total()))
-    egress = egress_usd(run.plan, rounds.total, rounds.crossed_bytes)
+    egress = run.egress_usd
     yield _cost(run, replicas, egress)
     if egress is not None:
         moved = bytes_text(round(rounds.crossed_bytes or 0))

@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from muster.contract.aws.prices import SHIPPED_PRICES, PriceTable
 from muster.contract.backend import Backend
 from muster.contract.document import json_object
 from muster.contract.spec.elastic import SeatLimits
@@ -74,6 +75,13 @@ class Execution(ExecutionSummary):
     """As it was written; empty where it cannot be read."""
     clusters: Mapping[int, str] = field(default_factory=dict)
     """The ranks whose jobs run on HyperPod clusters, with the names of these; no name: the stack's only cluster."""
+
+    @property
+    def prices(self) -> PriceTable:
+        """The shipped prices, and those of the spec, as far as they can be read."""
+        found = self.spec.get("usd_per_hour")
+        named = found.items() if isinstance(found, dict) else ()
+        return SHIPPED_PRICES.with_prices({name: usd for name, usd in named if isinstance(usd, int | float)})
 
     @property
     def end(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,8 @@ from muster.client.cli.option_groups import FirstRun, Json, RunName, SecondRun, 
 from muster.client.cli.output import busy, line_width, print_answer, print_either, print_lines, write_whole
 from muster.client.cli.run_conditions import RunConditions
 from muster.client.cli.run_table import list_lines
-from muster.client.client_errors import ReportFileError, os_reason
+from muster.client.client_errors import ReportFileError, UnknownRunError, os_reason
+from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.ended_run import Verdict
 
 _ON_PAGE_MAX = 1_000
@@ -77,8 +79,11 @@ def result(run: RunName, stack: StackOptions, *, json: Json = False) -> None:
     from muster.client.cli.plain_text import result_lines  # noqa: PLC0415
 
     with busy("Reading the run"):
-        settled = stack.muster().run(run).result()
-    print_either(settled, result_lines(settled), as_json=json)
+        found, prices = stack.muster().run(run), SHIPPED_PRICES
+        settled = found.result()
+        with suppress(UnknownRunError):  # Step Functions forgets an execution 90 days after its end
+            prices = found._cloud.executions.describe(found.name).prices
+    print_either(settled, result_lines(settled, prices), as_json=json)
     if settled.verdict is not Verdict.SUCCEEDED:
         raise typer.Exit(ExitCode.RUN_FAILED)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from muster.client.runs.failed_attempt import FailedAttempt
 from muster.client.runs.status_text import final_metrics, metrics_text, model_line, read_back_lines
-from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.last_lines import is_explained_by_log
 from muster.contract.run.result import ReplicaOutcome
 from muster.contract.run.run_cost import saving
@@ -18,11 +17,15 @@ from muster.report.read_back import Attempts, kept_pools, latest_details, metric
 from muster.report.seat_words import outcomes_text
 
 if TYPE_CHECKING:
+    from muster.contract.aws.prices import PriceTable
     from muster.contract.run.result import ReplicaResult, Result
 
 
-def result_lines(result: Result) -> Iterator[str]:
-    """The verdict, then a line for each replica, each with a line for every attempt that did not succeed."""
+def result_lines(result: Result, prices: PriceTable) -> Iterator[str]:
+    """The verdict, then a line for each replica, each with a line for every attempt that did not succeed.
+
+    `prices` are those of the run.
+    """
     yield f"{result.run}: {result.verdict}{f': {result.reason}' if result.reason else ''}"
     if result.parameters_identical is not None:
         yield f"parameters of the replicas: {'identical' if result.parameters_identical else 'DIFFERENT'}"
@@ -48,7 +51,7 @@ def result_lines(result: Result) -> Iterator[str]:
             yield f"    {replica.checkpoint_uri}"
     if parked:
         yield f"rank{'s' if len(parked) > 1 else ''} {show_ranks(parked)}: parked"
-    yield from _read_back_lines({replica.rank: replica.attempts for replica in result.replicas})
+    yield from _read_back_lines({replica.rank: replica.attempts for replica in result.replicas}, prices)
 
 
 def _failed_attempts(run: str, replica: ReplicaResult, shown: set[str]) -> Iterator[str]:
@@ -71,13 +74,13 @@ def _failed_attempts(run: str, replica: ReplicaResult, shown: set[str]) -> Itera
         yield f"    more: {more}"
 
 
-def _read_back_lines(attempts: Attempts) -> Iterator[str]:
+def _read_back_lines(attempts: Attempts, prices: PriceTable) -> Iterator[str]:
     """What SageMaker has reported beside the statuses of the jobs."""
     details = latest_details(attempts)
     if metrics := metric_words(details):
         yield f"final metrics that SageMaker read: {metrics}"
-    saved = saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour)
-    yield from read_back_lines(details, saved, kept_pools(attempts, datetime.now(UTC)))
+    saved = saving((one for found in attempts.values() for one in found), prices.usd_per_hour)
+    yield from read_back_lines(details, saved, kept_pools(attempts, datetime.now(UTC), prices))
 
 
 def _replica_line(replica: ReplicaResult) -> str:

@@ -116,7 +116,7 @@ class Observer:
                 continued_by=self._continued_by,
                 awaits_continuation=self._awaits_continuation(execution),
                 page=self._page,
-                warm_pools=self._read_pools(),
+                warm_pools=self._read_pools(execution),
                 seats=self._read_seats(execution),
             )
         )
@@ -129,9 +129,9 @@ class Observer:
         """The failed attempts at the latest look, with their last log lines."""
         return failed_attempts(self._run, self.attempts_with_logs(_LOGS_READ))
 
-    def _read_pools(self) -> Mapping[str, int | None] | None:
+    def _read_pools(self, execution: Execution) -> Mapping[str, int | None] | None:
         """The jobs that keep a warm pool; None where none can, or SageMaker does not say so."""
-        if not kept_pools(self.attempts, datetime.now(UTC)):
+        if not kept_pools(self.attempts, datetime.now(UTC), execution.prices):
             return None
         if time.monotonic() - self._pools_at > _POOLS_SECONDS:
             self._pools_at = time.monotonic()

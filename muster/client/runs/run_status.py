@@ -17,7 +17,6 @@ from muster.client.runs.run_state import RunState, execution_state
 from muster.contract import timestamps
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.aws.job_status import BEFORE_TRAINING, JobStatus
-from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.backend import Backend
 from muster.contract.document import Document
 from muster.contract.names import run_name
@@ -315,8 +314,8 @@ def run_status(seen: Observation) -> RunStatus:
         time=_time(seen, attempts),
         forecast=_forecast(seen),
         failures=failed_attempts(run_name(seen.run), attempts),
-        warm_pools=kept_pools(attempts, seen.now, listed=seen.warm_pools),
-        saving=saving((one for found in attempts.values() for one in found), SHIPPED_PRICES.usd_per_hour),
+        warm_pools=kept_pools(attempts, seen.now, execution.prices, listed=seen.warm_pools),
+        saving=saving((one for found in attempts.values() for one in found), execution.prices.usd_per_hour),
         seats=seen.seats,
         replicas=replicas,
     )

@@ -183,7 +183,14 @@ def held_seconds(attempts: Iterable[Attempt], spec: Spec, until: str) -> float |
 
 
 def usd_of_ended(attempts: Iterable[Attempt], spec: Spec, settled_at: str) -> float | None:
-    """Dollars for the attempts of a replica with this spec, at the spec's prices; None where a type has no price.
+    """Dollars for all attempts of a replica with this spec; None where a type has no price."""
+    costs = usd_of_each(attempts, spec, settled_at)
+    known = [usd for usd in costs if usd is not None]
+    return round(sum(known), 6) if len(known) == len(costs) else None
+
+
+def usd_of_each(attempts: Iterable[Attempt], spec: Spec, now: str) -> list[float | None]:
+    """Dollars for each attempt of a replica with this spec, at the spec's prices; None where its type has no price.
 
     By SageMaker's billable seconds where they are known, otherwise an estimate from the times of the attempt. On a
     cluster it is the share of instances that are paid for anyway. Where the type is not known it counts as the dearest
@@ -191,19 +198,14 @@ def usd_of_ended(attempts: Iterable[Attempt], spec: Spec, settled_at: str) -> fl
     """
     prices = spec.prices
     bound = prices.dearest(spec.instance_types)
-    costs = [
-        _usd_of_ended(attempt, Rented(attempt.instance_type or bound, spec.instance_count), settled_at, prices)
-        for attempt in attempts
-    ]
-    known = [usd for usd in costs if usd is not None]
-    return round(sum(known), 6) if len(known) == len(costs) else None
+    return [_usd(one, Rented(one.instance_type or bound, spec.instance_count), now, prices) for one in attempts]
 
 
-def _usd_of_ended(attempt: Attempt, rented: Rented, settled_at: str, prices: PriceTable) -> float | None:
+def _usd(attempt: Attempt, rented: Rented, now: str, prices: PriceTable) -> float | None:
     if attempt.billable_seconds is not None and rented.instance_type in prices.usd_per_hour:
         return billed_usd(rented, attempt.billable_seconds, prices)
     typed = attempt.model_copy(update={"instance_type": rented.instance_type})
-    return usd_so_far(typed, rented.instances, settled_at, prices.usd_per_hour)
+    return usd_so_far(typed, rented.instances, now, prices.usd_per_hour)
 
 
 class SpotSaving(Document):

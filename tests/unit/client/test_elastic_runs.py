@@ -17,6 +17,7 @@ from muster.client.runs.event_log import EventKind
 from muster.client.runs.observer import Observer
 from muster.client.runs.run_status import RunState
 from muster.client.runs.status_text import changes
+from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.layout import RunLayout
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.roll_up import ReplicaEntry, RollUpShard
@@ -251,7 +252,7 @@ def test_the_outcome_of_an_elastic_run_counts_those_that_were_wanted(harness: Co
     outcomes = [*[ReplicaOutcome.SUCCEEDED] * 4, *[ReplicaOutcome.FAILED] * 2, *[ReplicaOutcome.PARKED] * 2]
     replicas = tuple(ReplicaResult(rank=rank, outcome=one, usd=0.0) for rank, one in enumerate(outcomes))
     result = Result(run=RUN, verdict=Verdict.SUCCEEDED, reason="", settled_at=at(60), replicas=replicas, reruns=0)
-    lines = list(result_lines(result))
+    lines = list(result_lines(result, SHIPPED_PRICES))
     assert lines[1] == "replicas: 4 of 6 succeeded, 2 parked"
     assert lines[-1] == "ranks 6-7: parked"
     assert len(lines) == 2 + 6 + 1

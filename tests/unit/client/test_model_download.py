@@ -21,6 +21,7 @@ from muster.client.client_errors import (
 from muster.client.runs import model_download
 from muster.client.runs.model_download import ModelDownload
 from muster.client.sdk import Run
+from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.layout import RunLayout
 from muster.contract.run.continuation import Continuation
 from muster.contract.run.model import ModelFile, ModelKind, ModelManifest, ModelResult
@@ -241,7 +242,7 @@ def test_what_is_shown_of_a_model_says_how_to_get_it(
     harness.plan()
     end(harness, RUN, Verdict.SUCCEEDED, model)
     line = f"model: 1.03 MB after round 9 in 5 files, loss 0.25; `muster model {RUN}` fetches it"
-    assert list(result_lines(named(harness).result()))[1:3] == [line, f"    {model.uri}"]
+    assert list(result_lines(named(harness).result(), SHIPPED_PRICES))[1:3] == [line, f"    {model.uri}"]
     assert model_command._fetch(named(harness).model_download(tmp_path)).fetched_bytes == SIZE
     # Standard error is no terminal: nothing is drawn.
     assert capsys.readouterr() == ("", "")

@@ -6,7 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from muster.client.cli import inspect_commands
+from muster.client.cli.option_groups import StackOptions
 from muster.client.cli.plain_text import result_lines
 from muster.client.client_errors import UnknownReplicaError
 from muster.client.runs.failed_attempt import FailedAttempt, failed_attempts, failure_lines
@@ -20,15 +24,17 @@ from muster.contract.errors import RunNameTakenError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.failure_words import counted, failure_words
 from muster.contract.run.result import Result
+from muster.control.plan import make_plan
 from muster.control.run_result import write_result
 from tests.memory import throttle
 from tests.memory.clock import VirtualClock
 from tests.memory.cloud import MemoryCloud
-from tests.memory.harness import RUN, ControlHarness, budget
+from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.memory_client import client_of, muster_of
 
 WHY = "package.module:train failed: training.py:41: ValueError: no data"
 BROKEN = f"AlgorithmError: {WHY}, exit code: 1"
+PRICE = {"ml.g5.xlarge": 2.0}
 SILENT = "AlgorithmError: , exit code: 1"
 TRACEBACK = (
     "Traceback (most recent call last):",
@@ -44,6 +50,12 @@ def read_back(status: RunStatus) -> list[str]:
 
 def run_of(harness: ControlHarness, name: str = RUN) -> Run:
     return muster_of(harness.cloud).run(name)
+
+
+def plan_with_price(harness: ControlHarness, **fields: Any) -> None:
+    spec = {**SPEC, **fields, "usd_per_hour": PRICE}
+    harness.executions.start(RUN, json.dumps(spec))
+    make_plan(harness.plane, harness.deployment, harness.plan_request(**spec))
 
 
 def fail(harness: ControlHarness, reason: str = BROKEN, *lines: str, rank: int = 0, attempt: int = 1) -> None:
@@ -134,7 +146,7 @@ def test_a_settled_run_has_its_lines_in_the_result_and_the_log_is_not_read_again
     [failure] = run.failures()
     assert (failure.words, failure.last_lines) == ("main.py:7: KeyError: 'x'", TRACEBACK)
     assert harness.cloud.calls.counts()["FilterLogEvents"] == 0
-    shown = list(result_lines(result))
+    shown = list(result_lines(result, SHIPPED_PRICES))
     assert "    attempt 1 Failed: user-code: main.py:7: KeyError: 'x'" in shown
     assert shown[-2:] == ["        KeyError: 'x'", f"    more: muster logs {RUN} --rank 0 --attempt 1"]
 
@@ -182,12 +194,15 @@ def test_final_metrics_stand_in_the_row_and_as_means_in_the_result(harness: Cont
     complete(harness, 1, **metrics(0.75))
     status = run_of(harness).status()
     assert [ReplicaLine.of(one, status.state).metrics for one in status.replicas] == ["loss 0.25", "loss 0.75"]
-    shown = list(result_lines(settled(harness)))
+    shown = list(result_lines(settled(harness), SHIPPED_PRICES))
     assert "final metrics that SageMaker read: loss 0.5" in shown
 
 
-def test_what_spot_has_saved_is_a_share_and_dollars(harness: ControlHarness) -> None:
-    harness.plan(spot=True, instance_type="ml.g5.xlarge", instance_count=2, max_wait_seconds=90_000)
+def test_what_spot_has_saved_is_a_share_and_dollars_by_the_price_of_the_spec(
+    harness: ControlHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spot = {"spot": True, "instance_type": "ml.g5.xlarge", "instance_count": 2, "max_wait_seconds": 90_000}
+    plan_with_price(harness, **spot)
     harness.arm()
     harness.cloud.training.train(harness.job())
     harness.cloud.clock.advance(7_200)
@@ -197,10 +212,14 @@ def test_what_spot_has_saved_is_a_share_and_dollars(harness: ControlHarness) -> 
     status = run_of(harness).status()
     assert status.saving is not None
     assert (status.saving.training_seconds, status.saving.billable_seconds) == (14_400, 3_600)
-    usd = SHIPPED_PRICES.usd_per_hour["ml.g5.xlarge"] * 3
-    line = f"spot: 3,600 s billed of 14,400 s: 75% saved, about ${usd:.2f} at on-demand prices"
+    line = "spot: 3,600 s billed of 14,400 s: 75% saved, about $6.00 at on-demand prices"
     assert read_back(status) == [line]
-    assert line in list(result_lines(settled(harness)))
+    settled(harness)
+    harness.cloud.workflow.succeed(RUN)
+    monkeypatch.setattr(StackOptions, "muster", lambda _: muster_of(harness.cloud))
+    app = typer.Typer()
+    app.command()(inspect_commands.result)
+    assert line in CliRunner().invoke(app, [RUN]).output.splitlines()
 
 
 def warm(state: str = "Available", seconds: int = 12) -> dict[str, Any]:
@@ -215,21 +234,21 @@ def today() -> Iterator[ControlHarness]:
 
 
 def test_a_warm_pool_is_shown_with_its_price_its_end_and_the_command_that_ends_it(today: ControlHarness) -> None:
-    today.plan(keep_alive_period_in_seconds=3_600, instance_type="ml.g5.xlarge")
+    plan_with_price(today, keep_alive_period_in_seconds=3_600, instance_type="ml.g5.xlarge")
     complete(today, **warm())
     today.cloud.training.describe_with(today.job(), **warm(seconds=40))
     status = run_of(today).status()
     [pool] = status.warm_pools
     assert (pool.rank, pool.instances, pool.kept_seconds) == (0, 1, 40)
-    assert pool.usd_per_hour == SHIPPED_PRICES.usd_per_hour["ml.g5.xlarge"]
+    assert pool.usd_per_hour == PRICE["ml.g5.xlarge"]
     first, second = read_back(status)
     assert first.startswith("replica 0 keeps 1 ml.g5.xlarge warm until ")
-    assert first.endswith(" UTC, billed at $1.41 per hour, 40 s so far; end it now with:")
+    assert first.endswith(" UTC, billed at $2.00 per hour, 40 s so far; end it now with:")
     assert second == (
         f"  aws sagemaker update-training-job --training-job-name {today.job()} "
         "--resource-config KeepAlivePeriodInSeconds=0"
     )
-    shown = list(result_lines(settled(today)))
+    shown = list(result_lines(settled(today), SHIPPED_PRICES.with_prices(PRICE)))
     assert shown[-2:] == [first.replace(", 40 s so far", ""), second]
 
 

@@ -3,12 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from bench.sample_run import sample_run
 from muster.client.cli.comparison_text import comparison_lines
+from muster.contract.aws.prices import SHIPPED_PRICES
+from muster.contract.run.attempt import Attempt
 from muster.contract.run.plan import Lineage
 from muster.report.comparison import ComparedRun, Comparison, compare
 from muster.report.page_contents import make_page
-from muster.report.page_model import PageInput
+from muster.report.page_model import PageInput, ReplicaView
 from tests.support.sample_sweeps import sample_sweep
 
 
@@ -19,6 +23,21 @@ def side(run: str, found: PageInput | None = None, /, **spec: Any) -> ComparedRu
     plan = sample.plan.model_copy(update={"run": run, "spec": changed})
     page = make_page(replace(sample, plan=plan))
     return ComparedRun(page=page, reason=sample.reason, spec=changed.model_dump(mode="json"))
+
+
+def billed(sample: PageInput, seconds: int | None, crossed_bytes: float | None = None) -> PageInput:
+    """The run with a single attempt that trained for an hour on an ml.g5.xlarge."""
+    one = Attempt(
+        attempt=1,
+        job="job",
+        status="Completed",
+        instance_type="ml.g5.xlarge",
+        launched_at="2026-01-01T00:00:00.000Z",
+        ended_at="2026-01-01T01:00:00.000Z",
+        billable_seconds=seconds,
+    )
+    rounds = sample.rounds.model_copy(update={"crossed_bytes": crossed_bytes})
+    return replace(sample, replicas=[ReplicaView(rank=0, state="succeeded", attempts=(one,))], rounds=rounds)
 
 
 def fields(found: Comparison) -> dict[str, tuple[object, object]]:
@@ -100,7 +119,19 @@ def test_what_a_reader_must_know_is_said_and_is_no_barrier() -> None:
     continued = replace(sample, plan=sample.plan.model_copy(update={"lineage": lineage}))
     found = compare(side("a", running, image="muster:1"), side("b", continued, image="muster:2"))
     assert found.comparable
-    for part in ("a has not ended", "b continues a", "their code differs (image)"):
+    ended = "a has not ended: its figures are not final, and its cost is an upper bound"
+    for part in (ended, "b continues a", "their code differs (image)"):
         assert [remark for remark in found.remarks if remark.startswith(part)], part
     assert len(found.remarks) == 3
     assert "Limits:" in text(found).splitlines()
+
+
+def test_the_cost_is_what_was_billed_and_what_went_between_places() -> None:
+    sample = sample_run(4, 30)
+    usd = SHIPPED_PRICES.usd_per_hour["ml.g5.xlarge"]
+    found = compare(side("spot", billed(sample, 900)), side("demand", billed(sample, 3_600)))
+    assert figures(found)["cost"] == pytest.approx((usd / 4, usd, 4.0))
+    found = compare(side("one", billed(sample, 3_600)), side("several", billed(sample, None, 50e9)))
+    assert figures(found)["cost"][:2] == pytest.approx((usd, usd + 1.0))
+    million = [1e6 * cost / (sample.rounds.samples or 0) for cost in (usd, usd + 1.0)]
+    assert figures(found)["cost of a million tokens"][:2] == pytest.approx(million)

@@ -294,10 +294,10 @@ def test_rules_are_one_line_whose_issues_come_first() -> None:
 
 
 def test_a_pool_counts_until_its_end_and_only_that_of_the_last_attempt() -> None:
-    assert kept_pools({0: [reported(pool(-1))]}, NOW) == ()
-    assert kept_pools({0: [reported(pool(5, PoolState.REUSED))]}, NOW) == ()
-    assert kept_pools({0: [reported(pool(5)), reported(None, 2)]}, NOW) == ()
-    assert [kept.rank for kept in kept_pools({3: [reported(None), reported(pool(5), 2)]}, NOW)] == [3]
+    assert kept_pools({0: [reported(pool(-1))]}, NOW, SHIPPED_PRICES) == ()
+    assert kept_pools({0: [reported(pool(5, PoolState.REUSED))]}, NOW, SHIPPED_PRICES) == ()
+    assert kept_pools({0: [reported(pool(5)), reported(None, 2)]}, NOW, SHIPPED_PRICES) == ()
+    assert [kept.rank for kept in kept_pools({3: [reported(None), reported(pool(5), 2)]}, NOW, SHIPPED_PRICES)] == [3]
 
 
 def test_progress_and_many_ranks_in_words() -> None:
