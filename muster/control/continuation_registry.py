@@ -18,7 +18,8 @@ def require_lineage(store: DocumentStore, spec: Spec, continuation: Continuation
 
     Raises:
         SpecError: there is no such run, it has not ended, it has another continuation, the numbers of replicas differ,
-            one of the two is elastic and their snapshots differ, or its rounds were deleted.
+            one of the two is elastic and their snapshots differ, their snapshot_rounds differ, or its rounds were
+            deleted.
     """
     parent, run = spec.resume_from or "", continuation.run
     documents = RunDocuments(store, parent)
@@ -46,6 +47,9 @@ def require_lineage(store: DocumentStore, spec: Spec, continuation: Continuation
     if plan.spec.sweep != spec.sweep:
         statement = f"{parent} has other values in its sweep"
         raise _refused(statement, "write the same values, or leave resume_from out")
+    if (every := plan.spec.rendezvous.snapshot_rounds) != spec.rendezvous.snapshot_rounds:
+        statement = f"{parent} has rendezvous.snapshot_rounds {every}, and this spec {spec.rendezvous.snapshot_rounds}"
+        raise _refused(statement, f"write snapshot_rounds: {every}, or leave resume_from out")
     lineage = lineage_after(plan, result)
     if not _has_history(store, plan, lineage):
         statement = f"the rounds of {parent} were deleted from {store.uri(plan.shared_layout.rendezvous)}"

@@ -197,6 +197,16 @@ def test_what_cannot_be_continued_is_refused(row: Row) -> None:
             assert "continued_by.json" not in harness.keys("control/first/")
 
 
+def test_a_continuation_takes_snapshots_as_often_as_the_run_before(harness: ControlHarness) -> None:
+    """Its replicas would refuse another setting, and the run before could not be continued again."""
+    ended(harness, rounds=1)
+    refusal = "first has rendezvous.snapshot_rounds 10, and this spec 5; write snapshot_rounds: 10, or leave"
+    with pytest.raises(SpecError, match=refusal):
+        continued(harness, rendezvous={"snapshot_rounds": 5})
+    assert "continued_by.json" not in harness.keys("control/first/")
+    assert continued(harness, rendezvous={"snapshot_rounds": 10}).lineage is not None
+
+
 def test_a_continuation_reads_the_snapshots_of_the_run_before_only_if_both_or_neither_is_elastic(row: Row) -> None:
     """Of an elastic run 64 members write a snapshot at most, of another one all do."""
     for seats, before, after, refusal in (
