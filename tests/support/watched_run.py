@@ -25,6 +25,8 @@ class WatchedRun(Run):
 
 
 def findings_in(run: Run) -> list[Finding]:
+    """Those of `run`, not of others of its lineage."""
     paths = sorted((run.root / "commits").glob("finding-*"))
-    assert all(is_finding(path.name) for path in paths)
-    return [FindingDocument.from_json(path.read_bytes(), path.name).finding for path in paths]
+    documents = [FindingDocument.from_json(path.read_bytes(), path.name) for path in paths]
+    assert all(is_finding(path.name, document.run) for path, document in zip(paths, documents, strict=True))
+    return [document.finding for document in documents if document.run == run.name]

@@ -244,7 +244,7 @@ class Observer:
         lineage = self._cloud.objects.read(RunLayout(self._run).lineage) if execution.parent is not None else None
         root = self._run if lineage is None else Lineage.from_json(lineage, "lineage.json").root
         kind = SweepReader if execution.trains_apart else ProgressReader
-        reader = kind(self._cloud, RunLayout(root), execution.replicas)
+        reader = kind(self._cloud, self._run, RunLayout(root), execution.replicas)
         # A continuation has its lineage once it is planned.
         if execution.parent is None or lineage is not None:
             self._progress = reader

@@ -33,8 +33,9 @@ _TRIES = 4
 class ProgressReader:
     """Reads each commit at most once: a commit never changes, and its key sorts by its round."""
 
-    def __init__(self, cloud: Cloud, layout: RunLayout, replicas: int) -> None:
-        self._cloud = cloud
+    def __init__(self, cloud: Cloud, run: str, layout: RunLayout, replicas: int) -> None:
+        """Of `run`, at `layout`, which it shares with its lineage."""
+        self._cloud, self._run = cloud, run
         self._prefix = layout.commits
         self._of_findings = layout.findings
         self._replicas = replicas
@@ -98,14 +99,15 @@ class ProgressReader:
 
     def findings(self) -> list[tuple[FindingDocument, datetime]]:
         """The findings, and when each was stored: one LIST, and one GET for each new one."""
-        items = list(islice(self._cloud.objects.items_after(self._of_findings, self._of_findings), FINDINGS_READ_MAX))
+        listed = islice(self._cloud.objects.items_after(self._of_findings, self._of_findings), COMMITS_LISTED_MAX)
+        items = list(islice((item for item in listed if self._is_finding(item.key)), FINDINGS_READ_MAX))
         self._read_findings([item.key for item in items])
         found = ((self._findings.get(item.key), item.at) for item in items)
         return [(finding, at) for finding, at in found if finding is not None]
 
     def _read_findings(self, keys: list[str]) -> None:
-        """Read those of `keys` that name findings. One that cannot be read is left out: its replica's log has it."""
-        new = [key for key in keys if is_finding(key.removeprefix(self._prefix)) and key not in self._findings]
+        """Read those of `keys` that name findings of the run. One that cannot be read is in its replica's log alone."""
+        new = [key for key in keys if self._is_finding(key) and key not in self._findings]
         for key in new[: FINDINGS_READ_MAX - len(self._findings)]:
             uri = s3_uri(self._cloud.stack.bucket, key)
             try:
@@ -113,6 +115,9 @@ class ProgressReader:
                 self._findings[key] = FindingDocument.from_json(body, uri)
             except DocumentError:
                 self._findings[key] = None
+
+    def _is_finding(self, key: str) -> bool:
+        return is_finding(key.removeprefix(self._prefix), self._run)
 
     def _keys_after(self, last: str) -> Iterator[str]:
         return islice(self._cloud.objects.keys_after(self._prefix, last), COMMITS_LISTED_MAX)
@@ -134,9 +139,9 @@ class ProgressReader:
 class SweepReader:
     """Reads the rounds of each replica of a sweep, as `ProgressReader` does those of a run."""
 
-    def __init__(self, cloud: Cloud, layout: RunLayout, replicas: int) -> None:
+    def __init__(self, cloud: Cloud, run: str, layout: RunLayout, replicas: int) -> None:
         ranks = range(min(replicas, APART_MAX))
-        self._readers = {rank: ProgressReader(cloud, layout.of_rank(rank), 1) for rank in ranks}
+        self._readers = {rank: ProgressReader(cloud, run, layout.of_rank(rank), 1) for rank in ranks}
 
     def read(self) -> Progress:
         """The progress of all replicas: one LIST for each, and one GET for each that has a new commit."""

@@ -6,6 +6,8 @@ trained for long, the load is spread. Numbers are padded, so that the keys of a 
 
 from __future__ import annotations
 
+from muster.contract.run.finding import run_number
+
 CONTRIBUTIONS = "contributions/"
 SUMS = "sums/"
 REDUCED = "reduced/"
@@ -56,9 +58,9 @@ def commit(round_: int, revision: int = 0) -> str:
     return f"{COMMITS}{round_:08d}.json" if revision == 0 else f"amendments/{round_:08d}-{revision:03d}.json"
 
 
-def finding(rule: str, number: str) -> str:
-    """What a rule that watches the training has found. Beside the commits: who lists those finds it, too."""
-    return f"{COMMITS}finding-{rule}-{number}.json"
+def finding(rule: str, run: str, number: str) -> str:
+    """What a rule that watches the training of `run` has found. Beside the commits: who lists those finds it, too."""
+    return f"{COMMITS}finding-{rule}-{run_number(run)}-{number}.json"
 
 
 def sums_of(shard: int) -> str:

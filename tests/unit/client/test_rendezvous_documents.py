@@ -13,7 +13,7 @@ from muster.client.runs.run_status import RunStatus
 from muster.client.runs.status_text import changes
 from muster.contract.layout import RunLayout
 from muster.contract.run.commit import commit_bytes_max
-from muster.contract.run.finding import FINDINGS_READ_MAX, Finding, FindingDocument
+from muster.contract.run.finding import FINDINGS_READ_MAX, Finding, FindingDocument, run_number
 from muster.contract.spec.watch_rules import Rule
 from muster.control.settle import finish_run
 from tests.memory.harness import RUN, ControlHarness, budget
@@ -173,6 +173,16 @@ def test_a_replica_that_floods_the_bucket_fills_no_memory(harness: ControlHarnes
     for number in range(FINDINGS_READ_MAX + 5):
         put(harness, f"finding-hang-00000-{number:06d}-01.json", finding())
     assert len(look(harness).findings) == FINDINGS_READ_MAX
+
+
+def test_many_findings_of_runs_before_hide_none_of_a_continuation(harness: ControlHarness) -> None:
+    for number in range(FINDINGS_READ_MAX):
+        key = f"finding-hang-{run_number('another')}-00000-{number:06d}-0000-01.json"
+        put(harness, key, finding(run="another"))
+    put(harness, f"finding-slow-{run_number(RUN)}-00000-000001-0000-01.json", finding())
+    assert [found.words for found in look(harness).findings] == [WORDS]
+    log = Observer(client_of(harness.cloud), RUN).event_log()
+    assert [entry.text for entry in log if entry.kind is EventKind.RULE_MET] == [WORDS]
 
 
 def test_replicas_that_contribute_the_same_values_are_named(harness: ControlHarness) -> None:

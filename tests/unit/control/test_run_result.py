@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from muster.contract.errors import NewerDocumentError
+from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit, Finish
 from muster.contract.run.fence import Fence, FenceCause
-from muster.contract.run.finding import Finding, FindingDocument
+from muster.contract.run.finding import FINDINGS_READ_MAX, Finding, FindingDocument, run_number
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import Manifest
 from muster.contract.run.training_pace import Pace
@@ -318,3 +319,13 @@ def test_the_result_has_the_findings_of_the_run_and_leaves_out_what_is_none(harn
     result = settled(harness)
     assert [item.round for item in result.findings] == [3, 9]
     assert result.verdict is Verdict.SUCCEEDED
+
+
+def test_many_findings_of_runs_before_hide_none_of_a_continuation(harness: ControlHarness) -> None:
+    harness.plan()
+    complete(harness)
+    runs = [(Rule.HANG, "one-before", number) for number in range(FINDINGS_READ_MAX)]
+    for rule, run, number in (*runs, (Rule.LOSS, RUN, 9)):
+        key = f"{RunLayout(RUN).findings}{rule}-{run_number(run)}-{number:05}-000001-0000-01.json"
+        harness.plane.store.create(key, finding(number, run))
+    assert [item.round for item in settled(harness).findings] == [9]

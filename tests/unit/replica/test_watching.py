@@ -412,6 +412,15 @@ def test_without_a_round_one_replica_reports_once(tmp_path: Path) -> None:
     assert [finding.round for finding in findings_in(run)] == [7, 8]
 
 
+def test_each_run_of_a_lineage_reports_that_the_same_round_is_missing(tmp_path: Path) -> None:
+    for name in ("night", "night-x2"):
+        run = Run(tmp_path, name=name)
+        one = watched(run, Watch(no_round=NoRound(after_seconds=60.0)))
+        one.progress.committed(7)
+        one.look_after(61.0)
+        assert [finding.round for finding in findings_in(run)] == [7], name
+
+
 def test_a_run_without_rounds_is_stopped_if_the_rule_says_so(tmp_path: Path) -> None:
     run, rules = Run(tmp_path), Watch(no_round=NoRound(after_seconds=60.0, then="stop"))
     # The other processes of a replica leave rounds to the first.

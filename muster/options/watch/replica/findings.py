@@ -43,11 +43,10 @@ class Findings:
             number = self._reported[rule]
         if number > FINDINGS_MAX:
             return
-        process = self._context.group.rank
-        key = rendezvous_keys.finding(rule, f"{claim.rank:05d}-{claim.epoch:06d}-{process:04d}-{number:02d}")
-        if rule is Rule.NO_ROUND:
-            key = rendezvous_keys.finding(rule, f"{round_:08d}")
-        document = FindingDocument(run=self._context.trained_by or self._context.run, finding=finding)
+        run, process = self._context.trained_by or self._context.run, self._context.group.rank
+        of_process = f"{claim.rank:05d}-{claim.epoch:06d}-{process:04d}-{number:02d}"
+        key = rendezvous_keys.finding(rule, run, f"{round_:08d}" if rule is Rule.NO_ROUND else of_process)
+        document = FindingDocument(run=run, finding=finding)
         try:
             create_once(self._context.store, key, document.to_json())
         except MusterError as error:
