@@ -15,6 +15,7 @@ from urllib.parse import quote, quote_plus
 
 from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
+from muster.contract.run.replica_variables import ENV_RESOLVED
 from muster.contract.run.where import Where
 from muster.contract.spec.secret_references import is_reference
 from muster.contract.text import shortened
@@ -72,6 +73,12 @@ def kept_lines(written: Iterable[str], environment: Mapping[str, str]) -> tuple[
 def without_secrets(text: str, environment: Mapping[str, str]) -> str:
     """What a program has said of its end, without the values of `environment`, as in its last lines."""
     return _masked(text, _secrets(environment)) if text else text
+
+
+def without_resolved(text: str, variables: Mapping[str, str]) -> str:
+    """What a container writes for others, without the secrets that it has read into its environment, `variables`."""
+    names = variables.get(ENV_RESOLVED, "").split(",")
+    return without_secrets(text, {name: variables[name] for name in names if name in variables})
 
 
 def _secrets(environment: Mapping[str, str]) -> list[tuple[str, str]]:

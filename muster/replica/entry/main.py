@@ -19,13 +19,13 @@ from urllib.parse import urlsplit
 from muster.contract.errors import MusterError
 from muster.contract.exits import ReplicaExit, with_exit_word
 from muster.contract.layout import MODEL_FOLDER
+from muster.contract.run.last_lines import without_resolved
 from muster.contract.run.run_document import RunDocument
 from muster.contract.training.source_delivery import DEFAULT_BASE_DIR, ENV_BASE_DIR
 from muster.options import offers
 from muster.replica.context import Context
 from muster.replica.entry.container_environment import Environment, Place, read_environment, read_run_document
 from muster.replica.entry.container_tree import Tree, manifest_of
-from muster.replica.entry.resolved_secrets import without_resolved
 from muster.replica.entry.trainer import EXITED, EndNow, Listeners, Trainer, Watching, call_trainer, load_trainer
 from muster.replica.group.board import BoardError
 from muster.replica.group.group_process import GroupProcess

@@ -7,7 +7,6 @@ for each secret. The values are in the environment of the container's processes,
 from __future__ import annotations
 
 import json
-import os
 import random
 import ssl
 import time
@@ -70,16 +69,6 @@ def resolve_secrets(variables: MutableMapping[str, str]) -> None:
     values = {name: _value(name, variables, source) for name in names}
     variables.update(values)
     variables[ENV_RESOLVED] = ",".join(names)
-
-
-def without_resolved(text: str, variables: Mapping[str, str] = os.environ) -> str:
-    """A text that others will read, without the values that `resolve_secrets` has put into the environment."""
-    names = [name for name in variables.get(ENV_RESOLVED, "").split(",") if name in variables]
-    if not names:
-        return text
-    from muster.contract.run.last_lines import without_secrets  # noqa: PLC0415 - needs more than the standard library
-
-    return without_secrets(text, {name: variables[name] for name in names})
 
 
 def _value(name: str, variables: Mapping[str, str], source: CredentialSource) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -13,9 +14,9 @@ from pathlib import Path
 
 from muster.contract.errors import MusterError
 from muster.contract.run.failure_place import Frame, user_place
+from muster.contract.run.last_lines import without_resolved
 from muster.contract.run.run_document import RunDocument
 from muster.replica.context import Context
-from muster.replica.entry.resolved_secrets import without_resolved
 from muster.replica.replica_errors import InputError, OutOfMemoryError, StoppedError, TrainerError, WatchError
 from muster.replica.rounds.round import Rounds
 from muster.replica.statistics.metrics import Listener
@@ -126,7 +127,7 @@ def reported(name: str) -> Iterator[None]:
         raise TrainerError(message) from None
     except Exception as error:
         # The log of a failed attempt is kept with the run.
-        sys.stderr.write(without_resolved(traceback.format_exc()))
+        sys.stderr.write(without_resolved(traceback.format_exc(), os.environ))
         message = f"{name} failed: {_described(error)}"
         raise (OutOfMemoryError if _is_out_of_memory(error) else TrainerError)(message) from None
 

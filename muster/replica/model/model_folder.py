@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from pathlib import Path
 
 from muster.contract.errors import MusterError
 from muster.contract.layout import MODEL_FOLDER, model_evaluation_name, model_manifest_name
+from muster.contract.run.last_lines import without_resolved
 from muster.contract.run.model import FILES_MAX, ModelEvaluation, ModelFile, ModelManifest
 from muster.contract.spec.metric_sinks import METRIC_NAME_WORDS
 from muster.replica.model.final_model import Evaluate, FinalModel
@@ -160,7 +163,8 @@ def _measured(evaluate: Evaluate) -> dict[str, float]:
     except MusterError:
         raise
     except Exception as error:
-        traceback.print_exc()
+        # The log of a failed attempt is kept with the run.
+        sys.stderr.write(without_resolved(traceback.format_exc(), os.environ))
         message = f"evaluate failed: {traceback.format_exception_only(error)[-1].strip()}"
         raise TrainerError(message) from None
     wrong = [name for name in found if NAME.fullmatch(name) is None]

@@ -1,6 +1,7 @@
 """The model that replicas leave: what is written, by whom, and that the safetensors library reads it."""
 
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from muster.contract.run.model import ModelEvaluation, ModelFile, ModelKind, ModelManifest
+from muster.contract.run.replica_variables import ENV_RESOLVED
 from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.model import safetensors_layout, weights_writer
@@ -349,6 +351,21 @@ def test_an_evaluation_that_fails_is_the_trainers_failure_and_the_model_stays(tm
             run.replica(0, FinalModel(evaluate=evaluate))
         assert run.weights() == run.run.replayed_by_hand()
         assert run.manifest().kind is ModelKind.MODEL
+
+
+def test_the_traceback_of_an_evaluation_that_fails_shows_no_secret_that_the_container_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"TRACKING_KEY": "key-0123456789", ENV_RESOLVED: "TRACKING_KEY"}.items():
+        monkeypatch.setenv(name, value)
+
+    def evaluate() -> dict[str, float]:
+        message = f"refused: {os.environ['TRACKING_KEY']}"
+        raise ValueError(message)
+
+    with pytest.raises(TrainerError):
+        ModelRun(tmp_path, 1).replica(0, FinalModel(evaluate=evaluate))
+    assert "\nValueError: refused: (TRACKING_KEY, not shown)\n" in capsys.readouterr().err
 
 
 def test_a_rerun_that_comes_after_the_model_writes_nothing_and_makes_no_step(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from muster.contract.exits import ReplicaExit
+from muster.contract.run.last_lines import without_resolved
 from muster.contract.run.replica_variables import ENV_RESOLVED
 from muster.replica.entry import launch, resolved_secrets
-from muster.replica.entry.resolved_secrets import TRIES, SecretError, resolve_secrets, without_resolved
+from muster.replica.entry.resolved_secrets import TRIES, SecretError, resolve_secrets
 from tests.support.s3_server import RESET, Raw, S3Server, answer
 
 WHOLE = "secretsmanager:team/hf-token"
