@@ -14,6 +14,7 @@ import socketserver
 import threading
 import time
 from dataclasses import dataclass
+from math import inf
 from typing import TypedDict
 
 from pydantic import JsonValue
@@ -24,6 +25,7 @@ VALUE_BYTES_MAX = 64 * 1024
 _LINE_BYTES_MAX = VALUE_BYTES_MAX + 1024
 REACH_SECONDS = 30.0
 _CONNECT_SECONDS = 5.0
+_HELD_SECONDS = 5.0  # a connection that breaks after that is a new loss: a call may wait for hours
 _PAUSE_SECONDS = 0.2
 _LOOK_SECONDS = 0.05  # for the end of the server
 
@@ -99,7 +101,7 @@ class NetworkBoard:
     """The board at an address; see `Board`. One connection to a call. Thread-safe.
 
     Attributes:
-        patience_seconds: how long a call tries to reach the board.
+        patience_seconds: how long a call tries to reach the board, at first and after each loss of its connection.
     """
 
     host: str
@@ -126,26 +128,32 @@ class NetworkBoard:
             raise BoardError(message)
         over = time.monotonic() + self.patience_seconds
         while True:
+            made = inf
             # Both calls are safe to repeat: the first value of a key stays.
             try:
-                return self._once(line)
+                with socket.create_connection((self.host, self.port), _CONNECT_SECONDS) as connection:
+                    made = time.monotonic()
+                    return _asked(connection, line)
             except OSError as error:
-                if time.monotonic() > over:
+                now = time.monotonic()
+                if now - made > _HELD_SECONDS:
+                    over = now + self.patience_seconds
+                if now > over:
                     message = f"The replica's first instance ({self.host}:{self.port}) cannot be reached: {error}."
                     raise BoardError(message) from None
             time.sleep(_PAUSE_SECONDS)
 
-    def _once(self, line: bytes) -> dict[str, JsonValue]:
-        with socket.create_connection((self.host, self.port), _CONNECT_SECONDS) as connection:
-            connection.settimeout(None)
-            # A lost instance closes no connection: the kernel finds that it no longer answers.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connection.sendall(line)
-            with connection.makefile("rb") as stream:
-                answer = stream.readline(_LINE_BYTES_MAX)
-        try:
-            found: dict[str, JsonValue] = json.loads(answer)
-        except ValueError:
-            message = "the connection was closed without an answer"
-            raise ConnectionError(message) from None
-        return found
+
+def _asked(connection: socket.socket, line: bytes) -> dict[str, JsonValue]:
+    connection.settimeout(None)
+    # A lost instance closes no connection: the kernel finds that it no longer answers.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.sendall(line)
+    with connection.makefile("rb") as stream:
+        answer = stream.readline(_LINE_BYTES_MAX)
+    try:
+        found: dict[str, JsonValue] = json.loads(answer)
+    except ValueError:
+        message = "the connection was closed without an answer"
+        raise ConnectionError(message) from None
+    return found

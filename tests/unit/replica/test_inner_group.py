@@ -3,6 +3,8 @@
 import json
 import signal
 import socket
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -15,7 +17,7 @@ from muster.contract.exits import ReplicaExit, read_exit
 from muster.replica.entry import launch
 from muster.replica.entry.launch import processes_on_instance
 from muster.replica.entry.main import main as run_process
-from muster.replica.group import spawning
+from muster.replica.group import network_board, spawning
 from muster.replica.group.board import BoardError, InnerGroup, LocalBoard, has
 from muster.replica.group.cause import Cause, End, first_cause
 from muster.replica.group.group_folder import GroupFolder, Report
@@ -228,6 +230,37 @@ def test_a_board_is_the_same_over_the_network() -> None:
         NetworkBoard(*address, patience_seconds=0.0).get("key")
     with pytest.raises(BoardError, match="has said 'other' within 0 s"):
         served.get("other", 0.0)
+
+
+def test_a_call_that_has_waited_for_long_outlives_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_board, "_HELD_SECONDS", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        board = NetworkBoard(*server.getsockname(), patience_seconds=0.0)
+
+        def serve() -> None:
+            for answer in (b"", b"", b'{"value": "there"}\n'):
+                with server.accept()[0] as connection, connection.makefile("rb") as stream:
+                    stream.readline()
+                    time.sleep(0.05)
+                    connection.sendall(answer)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        assert board.get("ended") == "there"
+        serving.join()
+
+
+def test_a_board_that_closes_every_connection_at_once_is_not_asked_for_ever() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def close() -> None:
+            server.accept()[0].close()
+
+        closing = threading.Thread(target=close)
+        closing.start()
+        with pytest.raises(BoardError, match="cannot be reached: "):
+            NetworkBoard(*server.getsockname(), patience_seconds=0.0).get("ended")
+        closing.join()
 
 
 def test_a_board_listens_everywhere_if_its_address_is_known_outside_only() -> None:
