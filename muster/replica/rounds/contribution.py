@@ -21,6 +21,7 @@ from muster.replica.store.transport import ObjectExistsError, ObjectMissingError
 from muster.replica.wire import rendezvous_keys
 from muster.replica.wire.binary_format import (
     HEADER_BYTES,
+    HEADER_TEXT_BYTES_MAX,
     CodecError,
     Encoding,
     Floats,
@@ -189,6 +190,11 @@ def make_contribution(
         suspect=update.suspect,
         member=_member(context, claim, update, answers, counts=declined is None),
     )
+    if len(header.to_json()) > HEADER_TEXT_BYTES_MAX:
+        # What it has trained and why it may not count decide about the round. Metrics do not.
+        log.warning("round=%d event=metrics-left-out reason='the header has no room for them'", round_)
+        member = header.member.model_copy(update={"metrics": {}, "logged": ()})
+        header = header.model_copy(update={"member": member})
     put_header(body, header)
     return Contribution(round_, key, body, header, records.which, update.gradient, _seconds(answers), sample)
 

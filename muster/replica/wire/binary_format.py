@@ -47,6 +47,7 @@ from muster.replica.wire.blocks import CHECKSUM_BYTES, Blocks
 
 __all__ = [
     "HEADER_BYTES",
+    "HEADER_TEXT_BYTES_MAX",
     "PLAIN",
     "CodecError",
     "Encoding",
@@ -73,6 +74,7 @@ VERSION = 1
 HEADER_BYTES = 4096  # reserved for the header, prefix included; the records follow
 
 _PREFIX = struct.Struct("<8sHHI")
+HEADER_TEXT_BYTES_MAX = HEADER_BYTES - _PREFIX.size
 _CHECKSUM_DTYPE = np.dtype("<u4")
 
 
@@ -233,8 +235,8 @@ def put_header(body: memoryview, header: StoredDocument) -> None:
         CodecError: it does not fit.
     """
     text = header.to_json()
-    if _PREFIX.size + len(text) > HEADER_BYTES:
-        message = f"the header has {len(text)} bytes, at most {HEADER_BYTES - _PREFIX.size} fit"
+    if len(text) > HEADER_TEXT_BYTES_MAX:
+        message = f"the header has {len(text)} bytes, at most {HEADER_TEXT_BYTES_MAX} fit"
         raise CodecError(message)
     _PREFIX.pack_into(body, 0, MAGIC, VERSION, len(text), zlib.crc32(text))
     body[_PREFIX.size : _PREFIX.size + len(text)] = text

@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.contract.run.commit import Resumed
+from muster.contract.run.round_values import METRICS_MAX, ROUND_MAX
+from muster.contract.run.trained_data import PIECES_MAX, Piece, TrainedData
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.frontends.array_diloco import DiLoCo
 from muster.replica.rendezvous import Rendezvous
 from muster.replica.replica_errors import FencedError, OtherStateError, RendezvousError
 from muster.replica.rounds.agreement import commit_time
 from muster.replica.rounds.background import Background
-from muster.replica.rounds.claims import claim_rank
+from muster.replica.rounds.claims import Claim, claim_rank
 from muster.replica.rounds.contribution import make_contribution
 from muster.replica.rounds.exchange import LocalUpdate
 from muster.replica.rounds.replicated_state import ReplicatedState
@@ -27,7 +30,8 @@ from muster.replica.rounds.round_history import last_committed
 from muster.replica.rounds.round_mean import reduced_mean
 from muster.replica.statistics.statistics import Notes
 from muster.replica.wire import rendezvous_keys
-from muster.replica.wire.binary_format import HEADER_BYTES, Floats
+from muster.replica.wire.binary_format import HEADER_BYTES, Floats, decode_header
+from muster.replica.wire.headers import ContributionHeader
 from tests.support.data_position import DataPosition
 from tests.support.peers import (
     PATIENT_SECONDS,
@@ -69,6 +73,20 @@ def test_the_residual_is_not_lost_with_a_process_that_dies_once_its_contribution
     with pytest.raises(Killed):
         trained_alone(run, 1, Faults(after_create=kill_at(rendezvous_keys.commit(2))))
     assert trained_alone(run, 2, Faults()) == unbroken
+
+
+def test_the_largest_header_fits_without_metrics(alone: Run) -> None:
+    """A replica with many metrics that has trained many shards, and is suspect."""
+    metrics = {f"{number:048}": -1.2345678901234567e-300 for number in range(METRICS_MAX)}
+    notes = Notes(metrics, (ROUND_MAX,) * METRICS_MAX, (10**10,) * 5, Resumed(tier="memory", round=ROUND_MAX, step=1))
+    for first, most, suspect, fits in ((0, 10**5, None, True), (10**12 - 100, 10**10, "x" * 200, False)):
+        pieces = tuple(Piece(first + number, most - 1, most) for number in range(PIECES_MAX))
+        data = TrainedData(shards=10**6, pieces=pieces, turn=2)
+        update = LocalUpdate(gradient_of(0, 1, alone.count), 1e15 - 0.1, suspect=suspect, leaves=True, data=data)
+        mine = make_contribution(alone.context(), Claim(9_999, 10**6, 10**6, 10**6), ROUND_MAX, update, notes)
+        read = decode_header(mine.key, mine.body, ContributionHeader)
+        assert (read.member.data, read.suspect) == (data, suspect)
+        assert read.member.metrics == (metrics if fits else {})
 
 
 def test_a_superseded_process_makes_no_shard_in_the_place_of_its_successor(alone: Run) -> None:
