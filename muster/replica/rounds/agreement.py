@@ -417,7 +417,7 @@ class Agreement:
         raise DivergedError(message) if own else RendezvousError(message)
 
     def _what_is_missing(self) -> str:
-        ranks = ", ".join(str(rank) for rank in self._tally.open_ranks)
+        ranks = ", ".join(str(rank) for rank in self._tally.missing)
         present, needed = len(self._tally.members), self._tally.needed
         reasons = "".join(f"; rank {item.rank} does not count: {item.reason}" for item in self._tally.exclusions)
         return f"round {self._round} has {present} of at least {needed} participants; missing: rank {ranks}{reasons}."

@@ -266,6 +266,11 @@ class QuorumTally:
         return [r for r in ranks if r not in self._members and r not in self._excluded]
 
     @property
+    def missing(self) -> list[int]:
+        """The open ranks of which a contribution may come: their replicas have not finished."""
+        return [rank for rank in self.open_ranks if rank not in self._finished]
+
+    @property
     def absent(self) -> tuple[int, ...]:
         """The ranks that are expected and have not contributed, but for those whose new process still loads."""
         awaited = self._expected - self._loading
@@ -295,7 +300,7 @@ class QuorumTally:
             if self._quorum.is_elastic and not self.exclusions:
                 # Another seat may be taken.
                 return QuorumDecision.WAIT
-            coming = sum(rank not in self._finished for rank in self.open_ranks)
+            coming = len(self.missing)
             # Who comes may decide between two states.
             tied = max(Counter(self._states.values()).values(), default=0) if coming and self.state is None else 0
             return QuorumDecision.HOPELESS if present + tied + coming < self.needed else QuorumDecision.WAIT

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from muster.contract.run.commit import Commit, Exclusion, Finish
 from muster.contract.run.notices import Notice, NoticeKind
 from muster.contract.run.training_pace import Pace
+from muster.contract.spec.policies import OnEarlyFinish
 from muster.replica.replica_errors import FencedError, RendezvousError
 from muster.replica.rounds import agreement
 from muster.replica.rounds.claims import (
@@ -165,6 +166,12 @@ def test_who_has_finished_is_not_waited_for_and_counts_towards_the_quorum() -> N
     assert (last.needed, last.decide(0.0)) == (1, COMMIT)
     # What a process gave does not count once it has finished without the round.
     assert ranks(finished(tally(committed([0, 1]), 0, 1), 1)) == [0]
+
+
+def test_a_round_that_times_out_misses_nobody_who_has_finished(tmp_path: Path) -> None:
+    run = Run(tmp_path, timeout_seconds=0.2, on_early_finish=OnEarlyFinish.CONTINUE)
+    succeed_claim(run.store, RUN, claim_rank(run.store, RUN, 2, 1), finish_of(2))
+    assert "round 1 has 1 of at least 2 participants; missing: rank 1." in str(run.start(0).join().error)
 
 
 def test_who_claims_a_rank_anew_is_waited_for_and_its_predecessor_does_not_count() -> None:
