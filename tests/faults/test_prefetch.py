@@ -246,10 +246,9 @@ def test_a_model_that_does_not_fit_beside_itself_is_read_as_without_a_prefetch(
 
 
 def test_rounds_whose_shards_were_refused_are_replayed_from_what_was_read_ahead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of each such round a shard was read ahead that says so and has no values: its reader leaves it half read."""
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    """Of each such round a shard was read ahead that says so and has no values."""
     rounds = 3
     damaged = {rendezvous_keys.contribution(round_, 1, 1) for round_ in range(1, rounds)}
 
@@ -266,9 +265,4 @@ def test_rounds_whose_shards_were_refused_are_replayed_from_what_was_read_ahead(
     assert len(run.commit(2, 1).members) == 2
     process = Recovering(run, 0)
     read_ahead(process, caplog)
-    found: list[Joined] = []
-    joining = threading.Thread(target=lambda: found.append(process.join()), daemon=True)
-    joining.start()
-    joining.join(60)
-    process.prefetch.close()  # whatever still waits for it ends
-    assert {parameters_of(joined) for joined in found} == expected
+    assert {parameters_of(process.join())} == expected

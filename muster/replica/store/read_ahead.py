@@ -8,12 +8,10 @@ there its errors are raised, and there damage in transfer is repaired.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -57,9 +55,6 @@ class ReadAhead:
         self._asked: set[ByteRange] = set()
         self._room = self._used = 0
         self._is_closed = False
-        # What is there at once is a matter of the cores: more threads than those would only wait for each other.
-        self._cores = os.cpu_count() or 1
-        self._handed_out = 0
 
     @property
     def in_use(self) -> bool:
@@ -130,23 +125,9 @@ class ReadAhead:
             if body is None:
                 yield from self._store.stream(key, start, stop, sizes=sizes)
             else:
-                with self._core():
-                    yield body
+                yield body
         finally:
             self._release(piece.size)
-
-    @contextmanager
-    def _core(self) -> Iterator[None]:
-        """As many at once as there are cores, until nothing is read ahead any more."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._handed_out < self._cores)
-            self._handed_out += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._handed_out -= 1
-                self._changed.notify_all()
 
     def _is_read(self, wanted: ByteRange) -> bool:
         """Whether a range has arrived, or may do so."""

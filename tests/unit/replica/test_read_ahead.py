@@ -11,6 +11,7 @@ from muster.replica.store.local_store import LocalStore
 from muster.replica.store.read_ahead import ByteRange, ReadAhead, is_reading
 from muster.replica.store.transport import ObjectMissingError
 from muster.replica.wire.blocks import CONNECTIONS
+from muster.replica.wire.stream_decoder import ByteStream
 from tests.support.peers import Faults
 from tests.support.prefetching import WatchedStore
 from tests.support.waiting import wait_until
@@ -80,6 +81,33 @@ def test_no_more_is_held_than_there_is_room_for(store: WatchedStore, ahead: Read
     fetched.join()
     assert got(ahead, REST) == BODY[40:]
     assert not ahead.fetch(ByteRange(KEY, 0, 101)), "it never fits"
+
+
+def test_all_that_was_read_ahead_may_be_held_at_once(ahead: ReadAhead) -> None:
+    """A mean begins with the contributions of all its members before it adds their first values."""
+    for start in range(len(BODY)):
+        assert ahead.fetch(ByteRange(KEY, start, start + 1))
+    ahead.settle()
+    streams = [ahead.stream(KEY, start, start + 1) for start in range(len(BODY))]
+    begun: list[bytes] = []
+    # In a thread, so that the test ends if one waits for another.
+    reader = threading.Thread(target=lambda: begun.extend(bytes(next(stream)) for stream in streams), daemon=True)
+    reader.start()
+    reader.join(10)
+    assert b"".join(begun) == BODY
+
+
+def test_what_is_left_half_read_makes_room_once_it_is_closed(ahead: ReadAhead) -> None:
+    ahead.allow(100)
+    ahead.fetch(FIRST)
+    stream = ByteStream(ahead.stream(FIRST.key, FIRST.start, FIRST.stop))
+    assert stream.take(1) == BODY[:1]
+    fetched: list[bool] = []
+    waiting = threading.Thread(target=lambda: fetched.append(ahead.fetch(REST)), daemon=True)
+    waiting.start()
+    stream.close()
+    waiting.join(10)
+    assert fetched == [True]
 
 
 def test_closing_frees_what_is_held_and_ends_a_wait_for_room(store: WatchedStore, ahead: ReadAhead) -> None:
