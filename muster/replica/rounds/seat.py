@@ -50,8 +50,8 @@ class Seat:
 
         All processes of the replica call this.
         """
-        # Claimed before the first round, it was announced for that one: in an elastic run the later ones do not look.
-        if self.claim.loads or (round_ and self._context.quorum.is_elastic):
+        # A claim before the first round does not say that the process loads: that round may have waited for it in vain.
+        if self.claim.loads or round_:
             self.renew(round_)
 
     def renew(self, round_: int) -> None:

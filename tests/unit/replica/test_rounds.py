@@ -259,32 +259,6 @@ def test_a_replica_that_comes_when_the_round_is_committed_finds_its_other_bits(t
 # --- A process that claims its rank before a commit and loads until after it takes part as soon as it can -----------
 
 
-def test_a_process_whose_claim_an_earlier_round_has_seen_is_read_in_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    missing_only_in(monkeypatch, 1)
-    run = Run(tmp_path, replicas=2, min_participants=1, rounds=2)
-    # Rank 1 has claimed its rank and loads. Round 1 knows of it, and does not have it.
-    rendezvous = run.open(1)
-
-    def after_the_joiner(round_: int) -> None:
-        if round_ == 2:
-            wait_until("the contribution", (run.root / rendezvous_keys.contribution(2, 1, 1)).exists)
-
-    other = run.start(0, before_step=after_the_joiner)
-    with all_ended([other]):
-        wait_until("the first commit", (run.root / rendezvous_keys.commit(1)).exists)
-        first = run.commit(1)
-        assert (first.absent, first.epochs) == ((1,), (1, 1))
-        parameters = np.zeros(run.count, np.float32)
-        joined = DiLoCo(rendezvous, parameters)
-        parameters -= gradient_of(1, 2, run.count)
-        outcome = joined.step(2)
-        assert other.parameters() == parameters.tobytes()
-    assert outcome is not None
-    assert outcome.participants == (0, 1)
-
-
 def test_a_process_that_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A wait in round 3 or 4 would last as long as the test may.
     missing_only_in(monkeypatch, 2)
@@ -314,6 +288,31 @@ def test_a_process_that_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pyt
         assert rendezvous[0].rounds.play(training, update) is not None
         assert other.parameters() == training.state.parameters.tobytes()
     assert [member.rank for member in run.commit(5).members] == [0, 1]
+
+
+def test_a_process_that_claimed_before_the_first_round_and_loads_after_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing_only_in(monkeypatch, 1)
+    run = Run(tmp_path, replicas=2, min_participants=1, rounds=2)
+    looks: list[str] = []
+    joined = run.open(1)
+
+    def loaded(round_: int) -> None:
+        if round_ == 2:
+            DiLoCo(joined, np.zeros(run.count, np.float32))
+
+    other = run.start(0, faults=Faults(before_read=looks.append), before_step=loaded)
+    with all_ended([other]):
+        last, of_joined = run.root / rendezvous_keys.commit(2), rendezvous_keys.contribution(2, 1, 2)
+        wait_until("a second look for it", lambda: looks.count(of_joined) > 1 or last.exists())
+        assert not last.exists()
+        training = joined.departure.training
+        assert isinstance(training, ReplicatedState)
+        assert joined.rounds.play(training, LocalUpdate(gradient_of(1, 2, run.count), 2.0)) is not None
+        assert other.parameters() == training.state.parameters.tobytes()
+    assert [member.rank for member in run.commit(1).members] == [0]
+    assert [member.rank for member in run.commit(2).members] == [0, 1]
 
 
 # --- What a replica has trained counts once: with its tokens, in one round, whichever of its processes contributed it
