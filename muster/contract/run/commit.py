@@ -14,7 +14,7 @@ from pydantic import Field
 from muster.contract.document import StoredDocument, StoredPart
 from muster.contract.errors import DocumentError
 from muster.contract.names import RUN_MAX
-from muster.contract.run.round_values import DEFAULT_UNIT, METRICS_MAX, ROUND_MAX, UNIT, Metrics
+from muster.contract.run.round_values import DEFAULT_UNIT, METRICS_MAX, ROUND_MAX, UNIT, WHOLE_CODECS, Metrics
 from muster.contract.run.time_use import Spent, TimeUse
 from muster.contract.run.trained_data import DataProgress, EpochShards, TrainedData
 from muster.contract.run.training_pace import Pace, TimedRound
@@ -195,6 +195,12 @@ class Commit(StoredDocument):
     # A version that does not know it makes shards of these rounds when it replays them, in all replicas alike.
     gathers: bool = Field(
         default=False, description="whether each replica averages the contributions itself; else they share the work"
+    )
+    # A version that does not know it takes what its own run has between places.
+    mean: str | None = Field(
+        default=None,
+        pattern=rf"^({WHOLE_CODECS})$",
+        description="codec of the mean and of what it is made of between places; None: as the run's codec has it",
     )
     pace: Pace | None = Field(default=None, description="of the last rounds; None: not known")
     last: int | None = Field(

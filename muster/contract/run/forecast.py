@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import Field, ValidationInfo, field_validator
 
 from muster.contract.document import Document
+from muster.contract.run.round_values import WHOLE_CODECS
 
-_WHOLE = "fp32|bf16|fp16|int8|int4"
-_CODEC = rf"^({_WHOLE}|topk2-(16|32|64|128|256|512))$"
+_CODEC = rf"^({WHOLE_CODECS}|topk2-(16|32|64|128|256|512))$"
 
 
 class ExchangeSettings(Document):
@@ -15,7 +15,9 @@ class ExchangeSettings(Document):
 
     sync_every: int = Field(default=1, ge=1, le=10_000_000)
     codec: str = Field(default="fp32", pattern=_CODEC)
-    far_codec: str | None = Field(default=None, pattern=rf"^({_WHOLE})?$", description="between places; null: `codec`")
+    far_codec: str | None = Field(
+        default=None, pattern=rf"^({WHOLE_CODECS})?$", description="between places; null: `codec`"
+    )
     fragments: int = Field(default=1, ge=1)
     delay: int = Field(default=0, ge=0)
     eager: bool = False

@@ -12,6 +12,9 @@ UNIT = r"^[a-z]{1,20}$"
 """What weights count, such as `samples` or `tokens`."""
 DEFAULT_UNIT = "samples"
 
+WHOLE_CODECS = "fp32|bf16|fp16|int8|int4"
+"""The codecs that keep every value, as a pattern has them."""
+
 METRICS_MAX = 32
 """How many metrics a contribution carries."""
 

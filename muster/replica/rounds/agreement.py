@@ -381,6 +381,7 @@ class Agreement:
         if (places := self._context.places) is not None:
             before = 0.0 if self._own_previous is None else self._own_previous.crossed_bytes or 0.0
             own["crossed_bytes"] = before + places.crossed(commit, self._context.codec)
+            own["mean"] = places.far and places.far.name
         return commit.model_copy(update=own)
 
     @property

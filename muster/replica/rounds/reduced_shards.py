@@ -7,6 +7,7 @@ from contextlib import closing
 from enum import Enum
 
 from muster.contract.run.commit import Commit, Exclusion, Member
+from muster.replica.codecs import codec_named
 from muster.replica.codecs.base import Codec, Payload
 from muster.replica.free_memory import pages
 from muster.replica.replica_errors import RendezvousError, RoundGoneError
@@ -87,7 +88,7 @@ class ReducedShards:
         self._context = context
         self._commit = commit
         self._blocks = Blocks(commit.count, context.codec, commit.exact)
-        self._codec = context.codec.for_mean(len(commit.members))
+        self._codec = codec_named(commit.mean) if commit.mean else context.codec.for_mean(len(commit.members))
         self._roster = roster_digest(commit)
         self.store = context.store
         """Where the shards lie."""

@@ -92,6 +92,10 @@ class Places(Protocol):
     def near(self) -> Store:
         """Where the values of the place's contributions lie: objects of the same keys as in the run's bucket."""
 
+    @property
+    def far(self) -> Codec | None:
+        """The codec of what crosses from one place to another; None: that of the run."""
+
     def coded(self, far: str) -> Places:
         """With the codec `far` of what crosses from one place to another; empty: that of the run."""
 

@@ -15,7 +15,6 @@ from functools import partial
 
 from muster.contract.run.commit import Commit, Exclusion
 from muster.options.places.replica.roles import Roles
-from muster.replica.codecs.base import Codec
 from muster.replica.replica_errors import RendezvousError
 from muster.replica.rounds.contribution import Contribution
 from muster.replica.rounds.reduced_shards import Look, ReducedShards, Sink, shards_of
@@ -52,11 +51,10 @@ _DIGITS = 16  # of the digest of a place's members, in keys
 class PlaceSums(ReducedShards):
     """The shards of what the contributions of one place have come to: a place's part in the mean."""
 
-    def __init__(self, context: RoundContext, commit: Commit, place: str, far: Codec | None) -> None:
+    def __init__(self, context: RoundContext, commit: Commit, place: str) -> None:
         self._part = commit.model_copy(update={"members": Roles(commit).places[place]})
         super().__init__(context, self._part)
         self.number = shards_of(commit, context.codec)
-        self._codec = far or self._codec
         self._place = place
         self.ranks = tuple(member.rank for member in self._part.members)
         self.weight = sum(member.weight for member in self._part.members)
@@ -120,15 +118,12 @@ class PlaceSums(ReducedShards):
 class MeanOfPlaces(ReducedShards):
     """The shards of the mean of a round, made of the places' sums."""
 
-    def __init__(
-        self, context: RoundContext, commit: Commit, place: str, far: Codec | None, near: Store | None
-    ) -> None:
+    def __init__(self, context: RoundContext, commit: Commit, place: str, near: Store | None) -> None:
         """For a process at `place`. `near`: the place's bucket, which gets copies; None at home."""
         super().__init__(context, commit)
-        self._codec = far or self._codec
         self._place, self._near = place, near
         self._carried: set[int] = set()  # shards of which a copy is stored while they are read
-        self.sums = {name: PlaceSums(context, commit, name, far) for name in Roles(commit).places}
+        self.sums = {name: PlaceSums(context, commit, name) for name in Roles(commit).places}
 
     def say(self, shard: int, sink: Sink, rejected: tuple[Exclusion, ...] = (), late: tuple[str, ...] = ()) -> Look:
         """State that a shard cannot be made, unless it is stored: nothing came from the `late` places. As `read`."""
@@ -194,8 +189,8 @@ class MeanOfPlaces(ReducedShards):
 class Copies(MeanOfPlaces):
     """The copies of the mean's shards that a place has in its bucket."""
 
-    def __init__(self, context: RoundContext, commit: Commit, place: str, far: Codec | None, near: Store) -> None:
-        super().__init__(context, commit, place, far, near)
+    def __init__(self, context: RoundContext, commit: Commit, place: str, near: Store) -> None:
+        super().__init__(context, commit, place, near)
         self.store = near
 
     def _stream(self, wanted: ByteRange, sizes: tuple[int, int]) -> Iterator[memoryview]:

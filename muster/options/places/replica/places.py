@@ -92,10 +92,10 @@ class TwoLevels(Reduction):
         own: Contribution | None,
     ) -> None:
         near = None if places.place == HOME else places.near
-        self._mean = MeanOfPlaces(context, commit, places.place, places.far, near)
+        self._mean = MeanOfPlaces(context, commit, places.place, near)
         super().__init__(context, commit, mine, own, self._mean)
         self._places, self._place, self._roles = places, places.place, Roles(commit)
-        self._copies = None if near is None else Copies(context, commit, self._place, places.far, near)
+        self._copies = None if near is None else Copies(context, commit, self._place, near)
         self._values = own
         member = None if mine is None else mine.header.member
         self._rank = member.rank if member is not None and member in commit.members else None
