@@ -193,17 +193,18 @@ def _train(trainer: Trainer, context: Context, document: RunDocument, process: _
     return result, ended
 
 
-def _suspicions(document: RunDocument) -> Suspicions:
+def _suspicions(environment: Environment, document: RunDocument) -> Suspicions:
     if document.notices_uri is None:
         return NO_SUSPICIONS
-    return Suspicions(open_store(document.notices_uri), document.run, document.reported_ranks)
+    store = _opened(document.notices_uri, environment, document)
+    return Suspicions(store, document.run, document.reported_ranks)
 
 
 def _round_context(environment: Environment, document: RunDocument, process: _Process) -> tuple[RoundContext, Outside]:
     """The rendezvous, where what this process will load is read from now on, while the trainer is imported."""
     member = process.member
     pace = Pace(document.timeout_seconds, process.stops.asked)
-    store = open_store(document.rendezvous_uri, pace, _region(document.rendezvous_uri, environment, document))
+    store = _opened(document.rendezvous_uri, environment, document, pace)
     ahead = ReadAhead(store)
     fewest, grace_seconds = document.min_participants, document.grace_seconds
     quorum = Quorum(document.replicas, fewest, grace_seconds, document.quorum, document.start)
@@ -219,7 +220,7 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
         on_early_finish=document.on_early_finish,
         group=member.group,
         board=member.board,
-        suspicions=_suspicions(document),
+        suspicions=_suspicions(environment, document),
         ahead=ahead,
         places=None if environment.place is None else _places(environment.place, store, pace),
     )
@@ -227,7 +228,7 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
     prefetch.start()
     process.at_the_end.callback(prefetch.close)
     return context, Outside(
-        results=open_store(document.results_uri, pace, _region(document.results_uri, environment, document)),
+        results=_opened(document.results_uri, environment, document, pace),
         checkpoint_rounds=document.checkpoint_rounds,
         checkpoints=document.checkpoints,
         local_states=environment.local_states,
@@ -235,10 +236,10 @@ def _round_context(environment: Environment, document: RunDocument, process: _Pr
     )
 
 
-def _region(uri: str, environment: Environment, document: RunDocument) -> str | None:
-    """The region of a bucket; None for this process's own."""
+def _opened(uri: str, environment: Environment, document: RunDocument, pace: Pace | None = None) -> Store:
+    """What the document names, in home's region if it lies in the run's bucket, else in this process's own."""
     is_home = urlsplit(uri).netloc == urlsplit(document.rendezvous_uri).netloc
-    return environment.place.home_region if environment.place is not None and is_home else None
+    return open_store(uri, pace, environment.place.home_region if environment.place is not None and is_home else None)
 
 
 def _places(place: Place, store: Store, pace: Pace) -> Places:

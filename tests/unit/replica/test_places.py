@@ -14,10 +14,12 @@ from muster.contract.run.replica_variables import (
     ENV_RANK,
     ENV_RUN,
 )
+from muster.contract.run.run_document import RunDocument
 from muster.contract.spec.hook import hook_problems, hooked_kwargs
 from muster.contract.training.source_delivery import ENV_BASE_DIR
 from muster.replica.algorithms.algorithm import Algorithm
 from muster.replica.entry.container_environment import Place, read_environment
+from muster.replica.entry.main import _suspicions
 from muster.replica.replica_errors import AlgorithmError, InputError
 from muster.replica.rounds.run_options import agree_on_options
 from muster.replica.store import s3_store
@@ -61,12 +63,36 @@ def test_a_replica_elsewhere_needs_the_bucket_of_its_place(tmp_path: Path) -> No
         read_environment(variables_at(tmp_path, **{ENV_PLACE: "oregon"}))
 
 
-def test_a_bucket_of_another_region_is_reached_there(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _in_oregon(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_REGION", "us-west-2")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
-    monkeypatch.setenv("MUSTER_REGION", "us-west-2")
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "MUSTER_REGION"):
+        monkeypatch.setenv(name, "us-west-2")
+
+
+@pytest.mark.usefixtures("_in_oregon")
+def test_notices_of_a_replica_elsewhere_are_written_in_homes_region(tmp_path: Path) -> None:
+    home = {name: f"s3://home/{name}/run/" for name in ("rendezvous", "notices")}
+    document = RunDocument(
+        run="run",
+        plan_digest="0",
+        replicas=2,
+        kwargs={},
+        rendezvous_uri=home["rendezvous"],
+        notices_uri=home["notices"],
+        min_participants=1,
+        grace_seconds=1.0,
+        timeout_seconds=1.0,
+    )
+    there = {ENV_PLACE: "oregon", ENV_NEAR: "s3://near/rendezvous/run/", ENV_HOME_REGION: "us-east-1"}
+    store = _suspicions(read_environment(variables_at(tmp_path, **there)), document).store
+    assert isinstance(store, s3_store.S3ObjectStore)
+    assert store.client.config["region"] == "us-east-1"
+
+
+@pytest.mark.usefixtures("_in_oregon")
+def test_a_bucket_of_another_region_is_reached_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert s3_store._place()[:2] == ("us-west-2", "https://s3.us-west-2.amazonaws.com")
     assert s3_store._place("us-east-1")[:2] == ("us-east-1", "https://s3.us-east-1.amazonaws.com")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9001")
