@@ -16,7 +16,7 @@ from muster.contract.aws.failure_classes import FailureClass
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Decision, Next, Record
 from muster.control.active_run import ActiveReplica, ActiveRun
-from muster.control.cost_ceiling import note_end, reached_ceiling_with, with_bill
+from muster.control.cost_ceiling import note_end, note_reached, reached_ceiling_with, with_bill
 from muster.control.described_job import with_details
 from muster.control.documents import Seen
 from muster.control.reporting.announcements import announce_parked, announce_rerun
@@ -128,8 +128,10 @@ def _write_marks(replica: ActiveReplica, ended: Attempt, decided: Decision) -> N
 
 
 def mark_loss(replica: ActiveReplica, decided: Decision) -> None:
-    """Write the mark of a lost replica, where the decision says that it is."""
+    """Write the marks of a lost replica, where the decision says that it is."""
     documents = replica.run.documents
+    if decided.at_ceiling:
+        note_reached(replica.run)
     if decided.lost:
         documents.store.create(f"{documents.layout.lost}{replica.rank}", b"{}")
 

@@ -17,7 +17,7 @@ from muster.contract.run.run_events import RunContinued
 from muster.control.active_run import ActiveRun
 from muster.control.aws.bus import Bus
 from muster.control.aws.executions import Executions, state_machine_of
-from muster.control.cost_ceiling import reached_ceiling
+from muster.control.cost_ceiling import ended_at_ceiling
 from muster.control.reporting.announcements import announce_refusal
 from muster.control.runtime import clock
 
@@ -29,7 +29,7 @@ def _must_end(run: ActiveRun) -> bool:
     """Whether a user, launch gate, deadline or cost ceiling ended the run. A continuation must not evade these."""
     fence = run.documents.fence()
     forbids = fence is not None and (fence.is_cancellation or fence.cause.is_limit)
-    return forbids or reached_ceiling(run) is not None
+    return forbids or ended_at_ceiling(run)
 
 
 class ContinuationStart:

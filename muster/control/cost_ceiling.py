@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.run_cost import (
@@ -12,8 +15,10 @@ from muster.contract.run.run_cost import (
     held_instances,
     instance_seconds,
     launch_mark,
+    reached_mark,
     spent_usd,
     usd_of_ended,
+    usd_so_far,
 )
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.described_job import described
@@ -63,22 +68,54 @@ def reached_ceiling(run: ActiveRun, end_mark_to_come: str | None = None) -> str 
     ceiling = _ceiling(run)
     if ceiling is None:
         return None
-    now = clock.utc_now()
     marks = run.documents.store.listed(run.documents.layout.spent)
     if end_mark_to_come is not None:
-        marks.append((end_mark_to_come, now))
-    last = None if run.plan.spec.places is None else newest_commit(run)
-    egress = None if last is None else egress_usd(run.plan, last.round, last.crossed_bytes)
-    spent = spent_usd(marks, now, run.plan.spec.prices) + (egress or 0.0)
-    if spent < ceiling:
+        marks.append((end_mark_to_come, clock.utc_now()))
+    # The records are read only where the marks, which count from the launch on, would forbid a rerun.
+    if _spent(run, marks) < ceiling or (spent := _spent(run, marks, _so_far(run))) < ceiling:
         return None
     prices = "" if run.plan.region == SHIPPED_PRICES.region else f", at prices of {SHIPPED_PRICES.region}"
     return f"the cost ceiling of ${ceiling:,.2f} is reached (about ${spent:,.2f} spent{prices})"
 
 
+def note_reached(run: ActiveRun) -> None:
+    """Record that a replica was lost because the ceiling was reached: bills may be less than the estimates."""
+    run.documents.store.create(reached_mark(run.documents.layout), b"{}")
+
+
+def ended_at_ceiling(run: ActiveRun) -> bool:
+    """Whether a replica was lost because of the ceiling, or the run, which has ended, has cost as much."""
+    ceiling = _ceiling(run)
+    if ceiling is None:
+        return False
+    marks = run.documents.store.listed(run.documents.layout.spent)
+    return reached_mark(run.documents.layout) in dict(marks) or _spent(run, marks) >= ceiling
+
+
 def reached_ceiling_with(replica: ActiveReplica, ended: Attempt) -> str | None:
     """The same with the cost of `ended`, an attempt of `replica` whose mark is not written yet."""
     return reached_ceiling(replica.run, _end_mark(replica, ended))
+
+
+def _spent(
+    run: ActiveRun, marks: Sequence[tuple[str, datetime]], so_far: Mapping[tuple[int, int], float] | None = None
+) -> float:
+    """Dollars for instances, by the marks and what is known better (`so_far`), and for traffic between places."""
+    last = None if run.plan.spec.places is None else newest_commit(run)
+    egress = None if last is None else egress_usd(run.plan, last.round, last.crossed_bytes)
+    return spent_usd(marks, clock.utc_now(), run.plan.spec.prices, so_far) + (egress or 0.0)
+
+
+def _so_far(run: ActiveRun) -> dict[tuple[int, int], float]:
+    """What running attempts have cost that SageMaker has told of: one that waits for an instance costs nothing."""
+    spec, now = run.plan.spec, clock.now()
+    found: dict[tuple[int, int], float] = {}
+    for entry in run.documents.entries(spec.replicas):
+        current, instances = entry.attempts[-1], spec.of_rank(entry.rank).instance_count
+        if entry.decision is None and current.has_proven_job:
+            usd = usd_so_far(current, instances, now, spec.prices.usd_per_hour)
+            found |= {} if usd is None else {(entry.rank, current.attempt): usd}
+    return found
 
 
 def _ceiling(run: ActiveRun) -> float | None:

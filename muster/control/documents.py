@@ -10,7 +10,7 @@ from muster.contract.layout import RunLayout
 from muster.contract.run.fence import Fence
 from muster.contract.run.plan import Plan
 from muster.contract.run.record import Record
-from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, ranks_of, shard_of
+from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, ranks_of, shard_count, shard_of
 from muster.control.aws.store import DocumentStore
 from muster.control.runtime.parallel import in_parallel
 
@@ -163,6 +163,18 @@ class RunDocuments:
                 return
             if self.store.put(key, after.to_json(), found.etag if found else None):
                 return
+
+    def entries(self, replicas: int) -> list[ReplicaEntry]:
+        """The roll-up's entries. A replica has none before its first launch, or where its shard is damaged."""
+
+        def read(number: int) -> tuple[ReplicaEntry, ...]:
+            key = self.layout.roll_up_shard(number)
+            found = self.store.get(key)
+            shard = None if found is None else _shard(found.body, self.store.uri(key))
+            return () if shard is None else shard.replicas
+
+        shards = in_parallel(read, range(shard_count(replicas)))
+        return [entry for shard in shards for entry in shard]
 
     def _rebuilt(self, ranks: range) -> RollUpShard:
         """A shard made from the records: the run may have started before there was a roll-up."""

@@ -121,7 +121,7 @@ def judge(rank: int, attempts: tuple[Attempt, ...], facts: Facts) -> Decision:
         why = f"{name} ({allowed}) is used up" if has_more else f"it has had all {ATTEMPT_MAX} attempts"
         return _lost(rank, current, why)
     if facts.ceiling is not None:
-        return _lost(rank, current, facts.ceiling)
+        return _lost(rank, current, facts.ceiling).model_copy(update={"at_ceiling": True})
     # Of shortages only each pass through the types is waited for.
     return rerun(attempts, types, budget.delay(spent // types if current.is_shortage else spent))
 

@@ -33,6 +33,7 @@ class Decision(StoredPart):
     parked: bool = Field(
         default=False, description="for a rerun: whether the seat waits until it is wanted, or for capacity"
     )
+    at_ceiling: bool = Field(default=False, description="whether it is lost because the cost ceiling is reached")
     stops_run: bool = Field(default=False, description="whether the spec says that the run stops with it")
     delay_seconds: int = Field(default=0, ge=0, description="for a rerun: from the decision to the launch")
     decided_at: Timestamp | None = None

@@ -58,6 +58,11 @@ def end_mark(layout: RunLayout, rank: int, attempt: int, usd: float) -> str:
     return f"{layout.spent}{rank}-{attempt}-cost-{round(usd * _MICRO)}"
 
 
+def reached_mark(layout: RunLayout) -> str:
+    """The key that records that a replica was lost because the ceiling was reached."""
+    return f"{layout.spent}reached"
+
+
 def billed_usd(rented: Rented, seconds: float, prices: PriceTable = SHIPPED_PRICES) -> float:
     """Dollars for so many billable seconds of these instances; 0 for a type without a known price.
 
@@ -66,15 +71,23 @@ def billed_usd(rented: Rented, seconds: float, prices: PriceTable = SHIPPED_PRIC
     return prices.usd_per_hour.get(rented.instance_type, 0.0) * rented.instances * max(0.0, seconds) / _HOUR
 
 
-def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime, prices: PriceTable = SHIPPED_PRICES) -> float:
-    """Dollars spent until `now`, from the marks' keys and the times at which they were created."""
-    launches: dict[tuple[str, str], list[tuple[datetime, Rented]]] = {}
-    ended: dict[tuple[str, str], float] = {}
+def spent_usd(
+    marks: Iterable[tuple[str, datetime]],
+    now: datetime,
+    prices: PriceTable = SHIPPED_PRICES,
+    so_far: Mapping[tuple[int, int], float] | None = None,
+) -> float:
+    """Dollars spent until `now`, from the marks' keys and the times at which they were created.
+
+    `so_far`: of running attempts, by rank and number, of which more is known than when they were launched.
+    """
+    launches: dict[tuple[int, int], list[tuple[datetime, Rented]]] = {}
+    ended: dict[tuple[int, int], float] = {}
     for key, made_at in marks:
         match = _MARK.fullmatch(key.rpartition("/")[2])
         if match is None:
             continue
-        attempt = (match["rank"], match["attempt"])
+        attempt = (int(match["rank"]), int(match["attempt"]))
         if match["type"] is not None:
             rented = Rented(match["type"], int(match["count"] or 1))
             launches.setdefault(attempt, []).append((made_at, rented))
@@ -86,7 +99,7 @@ def spent_usd(marks: Iterable[tuple[str, datetime]], now: datetime, prices: Pric
         attempt: billed_usd(_chosen(marks_of, prices), (now - min(marks_of)[0]).total_seconds(), prices)
         for attempt, marks_of in launches.items()
     }
-    return sum((running | ended).values())
+    return sum((running | dict(so_far or {}) | ended).values())
 
 
 def _chosen(marks: Iterable[tuple[datetime, Rented]], prices: PriceTable) -> Rented:

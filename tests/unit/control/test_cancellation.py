@@ -19,11 +19,14 @@ from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Ve
 from muster.contract.run.run_queue import QUEUE_KEY, Queue
 from muster.control.active_run import ActiveRun
 from muster.control.clear_up import ExecutionEnded
+from muster.control.cost_ceiling import reached_ceiling
 from muster.control.plan import PlanRequest, make_plan
 from muster.control.settle import UnfinishedError
+from muster.control.stop import StopRequest, stop_run
 from tests.memory import AwsError, Fault, throttle
-from tests.memory.harness import RUN, SPEC, ControlHarness
+from tests.memory.harness import RUN, SPEC, ControlHarness, budget
 from tests.support.control_steps import (
+    AGAIN,
     CONTINUED,
     QUORUM_LOST,
     Row,
@@ -249,6 +252,23 @@ def test_a_run_that_a_user_or_one_of_its_limits_has_ended_is_not_continued(row: 
             assert harness.plane.continuation_start.start_next(run, FAILED) == (NEXT if is_continued else None)
             assert harness.executions.live_runs() == ({RUN, NEXT} if is_continued else {RUN})
             assert harness.emitted() == (["Run Continued"] if is_continued else [])
+
+
+def test_a_run_that_its_ceiling_has_ended_is_not_continued_although_less_is_billed(harness: ControlHarness) -> None:
+    run, training = launched(harness, 2, cost_ceiling_usd=1.0, **CONTINUED), harness.cloud.training
+    for rank in range(2):
+        training.train(harness.job(rank))
+    harness.deliver()
+    harness.cloud.clock.advance(36_000)
+    for rank in range(2):
+        training.set_billable_seconds(harness.job(rank), 3_600)
+    fail(harness, AGAIN)
+    assert "the cost ceiling of $1.00 is reached" in found(harness.record().decision).reason
+    stop_run(harness.plane, StopRequest(run=RUN, reason="replica 0 was lost"), budget())
+    harness.cloud.clock.advance(training.stop_seconds + 1)
+    harness.deliver()
+    assert reached_ceiling(run) is None
+    assert finished(harness).continued_by is None
 
 
 def test_a_repeated_call_names_the_same_continuation(harness: ControlHarness) -> None:

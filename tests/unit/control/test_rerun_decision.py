@@ -50,7 +50,7 @@ def test_what_follows_from_the_classes_of_all_ends() -> None:
         (history(None), ceiling, done),
         (history(None), stopping, done),
         (history(SPOT), stopping, Decision(next=Next.FAIL, attempt=1, reason="the run is stopping")),
-        (history(SPOT), ceiling, lost(1, "the ceiling")),
+        (history(SPOT), ceiling, lost(1, "the ceiling").model_copy(update={"at_ceiling": True})),
         (history(USER_CODE), FACTS, lost(1, f"{budget} user-code (0 reruns) is used up")),
         (history(SPOT, SPOT, SPOT), FACTS, lost(3, f"{budget} spot (2 reruns) is used up")),
         (history(SPOT, first=ATTEMPT_MAX), FACTS, lost(ATTEMPT_MAX, "it has had all 999 attempts")),
@@ -252,6 +252,19 @@ def test_the_dearest_type_counts_until_sagemaker_has_named_one(harness: ControlH
     # Ten hours of an ml.p5.48xlarge would be $633.
     harness.cloud.clock.advance(36_000)
     assert reached_ceiling(run) is None
+
+
+def test_a_job_that_waits_for_an_instance_costs_nothing_once_an_event_says_so(harness: ControlHarness) -> None:
+    run = launched(harness, 2, cost_ceiling_usd=1.0)
+    harness.cloud.clock.advance(36_000)
+    # Ten hours of two ml.m5.large are $2.30, if they have them.
+    assert reached_ceiling(run) is not None
+    harness.deliver()
+    assert reached_ceiling(run) is None
+    harness.cloud.training.train(harness.job())
+    harness.deliver()
+    harness.cloud.clock.advance(36_000)
+    assert reached_ceiling(run) == "the cost ceiling of $1.00 is reached (about $1.15 spent, at prices of us-west-2)"
 
 
 def test_the_bill_is_at_the_price_of_the_type_that_sagemaker_chose(harness: ControlHarness) -> None:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from muster.contract.aws.job_status import BEFORE_INSTANCE
-from muster.contract.errors import DocumentError
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit
 from muster.contract.run.record import Next
-from muster.contract.run.roll_up import ReplicaEntry, RollUpShard, shard_count
+from muster.contract.run.roll_up import ReplicaEntry
 from muster.contract.run.training_pace import STALLED_FACTOR
 from muster.contract.run.where import Where
 from muster.contract.spec.places import Places, Rung
@@ -20,7 +19,6 @@ from muster.contract.timestamps import seconds_between, text
 from muster.control.round_notes import committed_rounds, last_commit, newest_commit
 from muster.control.runtime import clock
 from muster.control.runtime.function import logger
-from muster.control.runtime.parallel import in_parallel
 from muster.options.places.contract.ladder import (
     Facts,
     RungState,
@@ -32,7 +30,6 @@ from muster.options.places.contract.ladder import (
 )
 
 if TYPE_CHECKING:
-    from muster.control.documents import PlannedRun
     from muster.control.placement import PlacedReplica
     from muster.options.places.control.place_clients import PlaceClients
 
@@ -70,7 +67,11 @@ def closed(replica: PlacedReplica, current: Attempt) -> str | None:
     for look in range(_LOOKS):
         if look > 0:
             clock.sleep(_LOOK_SECONDS)
-        others = [entry for entry in _entries(replica.run) if entry.rank != replica.rank and _is_on(entry, at.rung)]
+        others = [
+            entry
+            for entry in replica.run.documents.entries(replica.run.plan.spec.replicas)
+            if entry.rank != replica.rank and _is_on(entry, at.rung)
+        ]
         if len(others) < rung.at_most:
             return None
         if sum(one.rank < replica.rank or bool(one.attempts[-1].status) for one in others) >= rung.at_most:
@@ -129,7 +130,7 @@ def _overdue_seconds(timeout_seconds: float, before: Commit | None) -> float:
 
 def _facts(replica: PlacedReplica, places: Places, price: Price) -> Facts:
     run, spec = replica.run, replica.spec
-    others = [entry for entry in _entries(run) if entry.rank != replica.rank]
+    others = [entry for entry in run.documents.entries(run.plan.spec.replicas) if entry.rank != replica.rank]
     launched = {entry.rank for entry in others if not _waits(entry)}
     commit = None if places.by_seconds is None else newest_commit(run)
     now, until = clock.now(), None
@@ -181,21 +182,6 @@ def _waits(entry: ReplicaEntry) -> bool:
     """Whether a replica is about to be launched again."""
     decision = entry.decision
     return decision is not None and decision.next is Next.RERUN and not decision.parked
-
-
-def _entries(run: PlannedRun) -> list[ReplicaEntry]:
-    """The roll-up's entries: what is missing there is about to be launched."""
-    documents = run.documents
-
-    def read(number: int) -> tuple[ReplicaEntry, ...]:
-        try:
-            shard = documents.store.document(RollUpShard, documents.layout.roll_up_shard(number))
-        except DocumentError:
-            return ()
-        return () if shard is None else shard.replicas
-
-    shards = in_parallel(read, range(shard_count(run.plan.spec.replicas)))
-    return [entry for shard in shards for entry in shard]
 
 
 def _left(commit: Commit) -> float | None:
