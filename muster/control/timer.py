@@ -13,10 +13,12 @@ from muster.contract.run.record import Next, Record
 from muster.contract.spec.run_limits import Timer
 from muster.control.active_run import ActiveReplica, ActiveRun
 from muster.control.control_plane import ControlPlane
+from muster.control.jobs import PlaceSilentError
 from muster.control.runtime import clock
 from muster.control.runtime.clock import TimeBudget
 from muster.control.runtime.function import RunRequest
 from muster.control.runtime.parallel import in_another_order, in_parallel
+from muster.control.seat_keeper import seat_keeper
 from muster.control.stop import raise_fence_and_stop
 
 # Secondary statuses of a job whose program runs or has run; before them the job may still wait for an instance.
@@ -68,7 +70,8 @@ def _missed_gate(run: ActiveRun, budget: TimeBudget) -> str | None:
     """Why the run missed its launch gate; None where enough replicas are training.
 
     The records say it of most. Jobs of the others are looked at, in any order, until the answer is certain: an event
-    may have been lost. What there is no time to look at counts as its record says.
+    may have been lost. What there is no time to look at counts as its record says, and so does what a place hides
+    that does not answer. No more replicas are required than are wanted by then.
 
     Raises:
         Exception: a look failed on which the answer depends.
@@ -76,6 +79,9 @@ def _missed_gate(run: ActiveRun, budget: TimeBudget) -> str | None:
     gate = run.plan.spec.launch_gate
     if gate is None:
         return None
+    seats = seat_keeper(run.plan.spec)
+    wanted = run.plan.spec.replicas - (0 if seats is None else len(seats.parked(run)))
+    required = min(gate.replicas, wanted)
     records = in_parallel(lambda replica: replica.record().record, run.replicas)
     training = sum(record is not None and _trains_by_record(record) for record in records)
     unsure = [
@@ -84,7 +90,7 @@ def _missed_gate(run: ActiveRun, budget: TimeBudget) -> str | None:
         if record is not None and record.decision is None and not _trains_by_record(record)
     ]
     looking = TimeBudget.of(budget.remaining * _SHARE_FOR_LOOKS)
-    needed, spare = gate.replicas - training, training + len(unsure) - gate.replicas
+    needed, spare = required - training, training + len(unsure) - required
     found: Counter[bool] = Counter()
     failed: list[Exception] = []
 
@@ -92,17 +98,19 @@ def _missed_gate(run: ActiveRun, budget: TimeBudget) -> str | None:
         if found[True] < needed and found[False] <= spare and not looking.is_spent:
             try:
                 found[_is_training(*one, looking)] += 1
+            except PlaceSilentError:
+                found[False] += 1
             except Exception as error:
                 failed.append(error)
 
     in_parallel(look, in_another_order(unsure))
     training += found[True]
-    if training >= gate.replicas:
+    if training >= required:
         return None
     if failed and found[False] <= spare:
         raise failed[0]
     within = f"{gate.within_seconds:,} s"
-    return f"launch gate: only {training} of the required {gate.replicas} replicas were seen training after {within}"
+    return f"launch gate: only {training} of the required {required} replicas were seen training after {within}"
 
 
 def _trains_by_record(record: Record) -> bool:

@@ -13,9 +13,10 @@ from muster.contract.names import ATTEMPT_MAX, run_name
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.record import Record
 from muster.contract.run.result import ReplicaOutcome, Verdict
-from muster.contract.spec.run_limits import RUN_MAX_SECONDS
+from muster.contract.spec.run_limits import RUN_MAX_SECONDS, Timer
 from muster.contract.spec.spec_reader import parse_spec
 from muster.control.ended_runs import ended_run
+from muster.control.timer import Fired, fire
 from muster.options.elastic.control.decisions import leavers, paid_seats, parked_after
 from muster.options.elastic.control.seat_changes import ScaleRequest, scale
 from tests.memory.harness import RUN, SPEC, ControlHarness, budget
@@ -201,6 +202,16 @@ def test_an_event_that_asks_for_no_number_of_replicas_is_refused_with_words(harn
         assert scale(harness.plane, ScaleRequest.of(event), 1, budget()) == "refused: there is no such run"
     name = "an execution's name may be longer than that of its run"
     assert ScaleRequest.of({"id": "e", "detail": {"run": name, "replicas": 1}}).run == run_name(name)
+
+
+def test_a_launch_gate_requires_no_more_replicas_than_are_wanted(harness: ControlHarness) -> None:
+    run = ElasticRun(harness, launch_gate={"replicas": 2, "within_seconds": 60})
+    run.scale(1)
+    run.train()
+    assert fire(harness.plane, run.run, Timer.LAUNCH_GATE, budget()) is Fired.PASSED
+    run.scale(3)
+    assert fire(harness.plane, run.run, Timer.LAUNCH_GATE, budget()) is Fired.STOPPED
+    assert "only 1 of the required 2 replicas" in found(run.run.documents.fence()).reason
 
 
 @pytest.mark.filterwarnings("ignore:No application metrics to publish")

@@ -16,6 +16,7 @@ from muster.contract.run.notices import Notice, NoticeKind
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.run_cost import spent_usd
 from muster.contract.run.training_pace import Pace
+from muster.contract.spec.run_limits import Timer
 from muster.contract.timestamps import seconds_between
 from muster.control.active_run import ActiveRun
 from muster.control.attempt_request import Launch
@@ -30,6 +31,7 @@ from muster.control.runtime import clock
 from muster.control.settle import finish_run
 from muster.control.stop import StillRunningError, StopRequest, stop_remaining, stop_run
 from muster.control.sweep import SweepRequest, sweep
+from muster.control.timer import fire
 from muster.options.places.control import choice
 from muster.options.places.control.missing_replicas import heed_notices
 from tests.memory import AwsError, Call, Fault
@@ -675,6 +677,20 @@ def test_a_replica_whose_run_has_no_round_yet_leaves_a_silent_place_long_after_i
     placed.deliver()
     placed.place("tokyo").go_silent()
     assert placed.arm(0, 2) is Launch.SILENT  # it was launched just now
+
+
+def test_a_launch_gate_counts_no_replica_whose_place_is_silent_before_it_trains(placed: ControlHarness) -> None:
+    run = placed.plan(**SHARES, launch_gate={"replicas": 2, "within_seconds": 60})
+    placed.place("tokyo").go_silent()
+    assert [placed.arm(0), placed.arm(1)] == [Launch.CREATED, Launch.SILENT]
+    placed.place("oregon").training.train(placed.job(0))
+    placed.deliver()
+    with pytest.raises(PlaceSilentError):  # it is called again, and cannot stop what may be there
+        fire(placed.plane, run, Timer.LAUNCH_GATE, budget())
+    fence = run.documents.fence()
+    assert fence is not None
+    assert "only 1 of the required 2 replicas" in fence.reason
+    assert jobs_in(placed, "oregon", "Stopping") == [placed.job(0)]
 
 
 def test_a_job_that_was_left_behind_is_stopped_by_its_event_when_its_place_answers(placed: ControlHarness) -> None:
