@@ -61,6 +61,7 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
     stopping = replica.run.is_stopping
     seats = seat_keeper(replica.run.plan.spec)
     if seats is not None and not stopping and (held := seats.hold(plane, replica, request, seen.record)) is not None:
+        call_back(replica, seen.record)
         return held
     armed = _arm(replica, request, seen, stopping=stopping)
     record = armed.record
@@ -68,9 +69,12 @@ def attempt(plane: ControlPlane, launcher: Launcher, replica: ActiveReplica, req
         return _answer(plane, replica, request, armed)
     # Once more, now that the record exists: a run that was settled in between found none, so its result says that this
     # attempt was not launched, and it must not be.
-    stopping = stopping or replica.run.is_stopping
-    closed = seats is not None and seats.is_closed(replica)
-    launched = _launch(launcher, replica, record, repeated=armed.repeated, stopping=stopping or closed)
+    unwanted = None
+    if stopping or replica.run.is_stopping:
+        unwanted = "the run is stopping"
+    elif seats is not None and seats.is_closed(replica):
+        unwanted = "its seat is not wanted"
+    launched = _launch(launcher, replica, record, repeated=armed.repeated, unwanted=unwanted)
     if isinstance(launched, Launch) or launched.was_created:
         _announce_launch(plane, request, armed, is_new=launched is Launch.CREATED)
     # Only now: a place that is still silent takes seconds to be found so.
@@ -172,18 +176,21 @@ def _answer(plane: ControlPlane, replica: ActiveReplica, request: AttemptRequest
 
 
 def _launch(
-    launcher: Launcher, replica: ActiveReplica, record: Record, *, repeated: bool, stopping: bool
+    launcher: Launcher, replica: ActiveReplica, record: Record, *, repeated: bool, unwanted: str | None
 ) -> Launch | Attempt:
-    """Make sure that the job exists. Returns the ended attempt if its job has ended or cannot be created."""
+    """Make sure that the job exists. Returns the ended attempt if its job has ended or cannot be created.
+
+    `unwanted`: why no job is created any more.
+    """
     current = record.current
     # After an earlier call the job probably exists, so it is looked up first.
     try:
         job = _existing(replica, current) if repeated else None
     except PlaceSilentError as silent:
-        return given_up(replica, current, silent, stopping=stopping) or Launch.SILENT
+        return given_up(replica, current, silent, unwanted=unwanted) or Launch.SILENT
     if job is not None:
         return _adopt(replica, current, job)
-    if stopping:
+    if unwanted is not None:
         return not_created(current, FailureClass.STOPPED_BY_MUSTER, "it was stopped before the launch")
     # While the rerun was delayed, the other replicas may have reached the ceiling.
     if current.attempt > 1 and (ceiling := reached_ceiling(replica.run)):
@@ -203,7 +210,7 @@ def _create(launcher: Launcher, replica: ActiveReplica, record: Record, *, repea
         if silent.sent:
             # The job may exist: the next try looks for it.
             raise
-        return given_up(replica, current, silent, stopping=False, is_first=not repeated) or Launch.SILENT
+        return given_up(replica, current, silent, is_first=not repeated) or Launch.SILENT
     except LaunchRefusedError as refused:
         # Only the last of several tries was refused; the response to an earlier one may have been lost.
         job = _found(jobs, current)
@@ -238,7 +245,7 @@ def _denied(replica: ActiveReplica, current: Attempt, refused: LaunchRefusedErro
     if not refused.denied or current.where is None or current.where.is_home:
         return None
     denies = PlaceDeniesError(current.where.place, refused.reason)
-    return given_up(replica, current, denies, stopping=False, is_first=is_first)
+    return given_up(replica, current, denies, is_first=is_first)
 
 
 def _existing(replica: ActiveReplica, current: Attempt) -> Job | None:

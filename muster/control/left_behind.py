@@ -44,17 +44,22 @@ def attempts_left(record: Record | None) -> Sequence[Attempt]:
 
 
 def given_up(
-    replica: ActiveReplica, current: Attempt, silent: PlaceSilentError, *, stopping: bool, is_first: bool = False
+    replica: ActiveReplica,
+    current: Attempt,
+    silent: PlaceSilentError,
+    *,
+    unwanted: str | None = None,
+    is_first: bool = False,
 ) -> Attempt | None:
     """The attempt as it ends where its place does not answer; None: its replica waits for the place.
 
-    `is_first`: no call before this one has asked for its job.
+    `unwanted`: why its job is to stop. `is_first`: no call before this one has asked for its job.
     """
-    why = "the run is stopping" if stopping else replica.run.backends.placement.gives_up(replica, current)
+    why = unwanted or replica.run.backends.placement.gives_up(replica, current)
     if why is None or current.where is None:
         return None
-    failure_class = FailureClass.STOPPED_BY_MUSTER if stopping else FailureClass.CAPACITY
-    if current.has_proven_job and not stopping:
+    failure_class = FailureClass.STOPPED_BY_MUSTER if unwanted else FailureClass.CAPACITY
+    if current.has_proven_job and not unwanted:
         failure_class = FailureClass.INFRASTRUCTURE
     ended = not_created(current, failure_class, f"{silent}; {why}")
     proven = {"secondary": current.secondary, "billable_seconds": None} if current.has_proven_job else {}

@@ -679,6 +679,29 @@ def test_a_replica_whose_run_has_no_round_yet_leaves_a_silent_place_long_after_i
     assert placed.arm(0, 2) is Launch.SILENT  # it was launched just now
 
 
+def test_the_job_of_a_closed_seat_is_stopped_when_its_place_answers(placed: ControlHarness) -> None:
+    ladder = {"ladder": LADDER["places"]["ladder"]}
+    run = ElasticRun(placed, replicas={"min": 1, "start": 2, "max": 2}, places=ladder)
+    oregon = placed.place("oregon")
+    for rank in range(2):
+        oregon.training.train(placed.job(rank))
+    run.go_on()
+    oregon.go_silent()
+    with pytest.raises(PlaceSilentError):
+        run.scale(1)
+    run.arm(1)
+    run.go_on()
+    left = placed.record(1).current
+    assert (left.failure_class, left.reason) == (
+        FailureClass.STOPPED_BY_MUSTER,
+        "oregon (us-west-2) does not answer; its seat is not wanted",
+    )
+    oregon.answer_again()
+    placed.cloud.clock.sleep(60)
+    run.arm(1)
+    assert (jobs_in(placed, "oregon", "Stopping"), sorted(run.tokens)) == ([placed.job(1)], [0, 1])
+
+
 def test_a_launch_gate_counts_no_replica_whose_place_is_silent_before_it_trains(placed: ControlHarness) -> None:
     run = placed.plan(**SHARES, launch_gate={"replicas": 2, "within_seconds": 60})
     placed.place("tokyo").go_silent()

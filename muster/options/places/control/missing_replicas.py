@@ -43,7 +43,7 @@ def _heed(plane: ControlPlane, notice: Notice) -> Reaction:
     try:
         job = replica.own_job(current)
     except PlaceSilentError as silent:
-        ended = given_up(replica, current, silent, stopping=run.is_stopping)
+        ended = given_up(replica, current, silent, unwanted="the run is stopping" if run.is_stopping else None)
         if ended is None:
             return Reaction(f"{silent}, and the replica waits", name)
     else:
