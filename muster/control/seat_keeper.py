@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from muster.control.aws.store import DocumentStore
     from muster.control.aws.timer_schedules import Timers
     from muster.control.control_plane import ControlPlane
+    from muster.control.documents import PlannedRun
 
 
 class SeatKeeper(ABC):
@@ -63,7 +64,7 @@ class SeatKeeper(ABC):
         """End the parked seats of a run that is being stopped."""
 
     @abstractmethod
-    def parked(self, run: ActiveRun) -> set[int]:
+    def parked(self, run: PlannedRun) -> set[int]:
         """The ranks without a record that are parked, and those whose next attempt would be."""
 
 

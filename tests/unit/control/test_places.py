@@ -174,6 +174,21 @@ def test_a_replica_waits_for_spot_until_the_wait_could_make_its_run_late(placed:
     assert [one.where and one.where.place for one in placed.record(0).attempts] == ["oregon", "oregon", "tokyo"]
 
 
+def test_the_time_of_a_ladder_counts_from_the_first_launch_however_long_the_run_was_queued(
+    placed: ControlHarness,
+) -> None:
+    hour = 3_600
+    run = placed.plan(**LADDER | {"places": {**LADDER["places"], "by_seconds": 2 * hour}})
+    assert run.plan.created_at == clock.now()
+    placed.cloud.clock.sleep(10 * hour)  # in the run queue
+    refuse_in(placed, "us-west-2", count=None)
+    assert [placed.arm(0), placed.arm(0, 2)] == [Launch.CONCLUDED, Launch.CONCLUDED]
+    placed.cloud.clock.sleep(2 * hour)
+    placed.arm(1)
+    assert placed.arm(1, 2) is Launch.CREATED
+    assert [one.where and one.where.place for one in placed.record(0).attempts] == ["oregon", "oregon"]
+
+
 def test_a_rung_above_its_price_cap_is_passed_over_and_no_rung_is_a_shortage(placed: ControlHarness) -> None:
     placed.cloud.prices |= {("us-west-2", "ml.m5.large"): 0.2, ("ap-northeast-1", "ml.m5.large"): 0.1}
     ladder = [{"place": "oregon", "price_cap": 0.15}, {"place": "tokyo", "price_cap": 0.15}]
@@ -200,6 +215,20 @@ def test_no_more_replicas_are_on_a_rung_than_it_may_have_whatever_the_order(plac
     for rank in (2, 0, 1):
         placed.arm(rank)
     assert (jobs_in(placed, "oregon"), len(jobs_in(placed, "tokyo"))) == ([placed.job(0)], 2)
+
+
+def test_a_seat_that_is_not_wanted_fills_no_rung(placed: ControlHarness) -> None:
+    ladder = {"ladder": [{"place": "oregon", "at_most": 2}, {"place": "tokyo"}]}
+    run = ElasticRun(placed, replicas={"min": 1, "start": 3, "max": 3}, places=ladder)
+    oregon = placed.place("oregon")
+    run.train()
+    oregon.training.fail(placed.job(1), "something strange")
+    placed.deliver()  # it waits for its rerun
+    run.scale(2)
+    assert run.seats.open == "0,2"
+    placed.place("tokyo").training.fail(placed.job(2), "InternalServerError: broken")
+    run.go_on()
+    assert jobs_in(placed, "oregon", "InProgress") == [placed.job(0), placed.job(2, 2)]
 
 
 def _chosen_at_the_same_time(placed: ControlHarness, first: int, meanwhile: Callable[[], object]) -> Launch:
@@ -677,6 +706,21 @@ def test_a_replica_whose_run_has_no_round_yet_leaves_a_silent_place_long_after_i
     placed.deliver()
     placed.place("tokyo").go_silent()
     assert placed.arm(0, 2) is Launch.SILENT  # it was launched just now
+
+
+def test_a_round_from_before_its_launch_does_not_say_that_a_replica_trains_no_more(placed: ControlHarness) -> None:
+    launched(placed, **LADDER)
+    oregon = placed.place("oregon")
+    placed.deliver()
+    oregon.training.fail(placed.job(1), "InternalServerError: broken")
+    placed.deliver()
+    placed.plane.store.create(RunLayout(RUN).commit(1), commit(RUN))  # without replica 1
+    placed.cloud.clock.sleep(30)
+    assert placed.arm(1, 2) is Launch.CREATED
+    placed.deliver()
+    oregon.go_silent()
+    placed.cloud.clock.sleep(60)
+    assert placed.arm(1, 2) is Launch.SILENT
 
 
 def test_the_job_of_a_closed_seat_is_stopped_when_its_place_answers(placed: ControlHarness) -> None:

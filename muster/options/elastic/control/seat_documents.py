@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from muster.contract.spec.spec import Spec
     from muster.control.active_run import ActiveRun
     from muster.control.aws.store import DocumentStore
+    from muster.control.documents import PlannedRun
 
 
 def elastic_of(spec: Spec) -> Elastic:
@@ -25,12 +26,12 @@ def elastic_of(spec: Spec) -> Elastic:
     return spec.elastic
 
 
-def first_seats(run: ActiveRun) -> Seats:
+def first_seats(run: PlannedRun) -> Seats:
     """The seats of a run whose document is not written."""
     return Seats.first(run.plan.run, elastic_of(run.plan.spec).start)
 
 
-def seats_of(run: ActiveRun) -> Seats:
+def seats_of(run: PlannedRun) -> Seats:
     """The seats as they stand now."""
     return run.documents.store.document(Seats, seats_key(run.plan.run)) or first_seats(run)
 

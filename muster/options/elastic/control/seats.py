@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from muster.control.aws.store import DocumentStore
     from muster.control.aws.timer_schedules import Timers
     from muster.control.control_plane import ControlPlane
+    from muster.control.documents import PlannedRun
 
 
 class ElasticSeats(SeatKeeper):
@@ -91,14 +92,14 @@ class ElasticSeats(SeatKeeper):
 
         release(plane, run, reason)
 
-    def parked(self, run: ActiveRun) -> set[int]:
+    def parked(self, run: PlannedRun) -> set[int]:
         """The closed ranks, and those that were opened too late."""
         seats = _seats(run)
         late = {rank for rank in seats.open_ranks if seats.ended is not None and seats.opening(rank) is not None}
         return set(range(run.plan.spec.replicas)) - seats.open_ranks | late
 
 
-def _seats(run: ActiveRun) -> Seats:
+def _seats(run: PlannedRun) -> Seats:
     from muster.options.elastic.control.seat_documents import seats_of  # noqa: PLC0415
 
     return seats_of(run)

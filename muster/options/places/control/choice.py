@@ -19,6 +19,7 @@ from muster.contract.timestamps import seconds_between, text
 from muster.control.round_notes import committed_rounds, last_commit, newest_commit
 from muster.control.runtime import clock
 from muster.control.runtime.function import logger
+from muster.control.seat_keeper import seat_keeper
 from muster.options.places.contract.ladder import (
     Facts,
     RungState,
@@ -48,7 +49,7 @@ def choose(replica: PlacedReplica, before: Sequence[Attempt], price: Price) -> W
     places = spec.places or Places()
     if places.shares:
         return share(places, replica.rank, spot=replica.spec.spot)
-    return where(places, before, _facts(replica, places, price))
+    return where(places, before, _facts(replica, before, places, price))
 
 
 def closed(replica: PlacedReplica, current: Attempt) -> str | None:
@@ -95,11 +96,11 @@ def gives_up(replica: PlacedReplica, current: Attempt) -> str | None:
     commit = last_commit(run, rounds)
     if commit is not None and replica.rank in {one.rank for one in commit.finished}:
         return None
-    if commit is not None and replica.rank not in commit.named:
+    version = run.documents.store.version(run.plan.shared_layout.commit(rounds)) if rounds else None
+    launched, committed = current.launched_at or "", "" if version is None else text(version.written_at)
+    if commit is not None and replica.rank not in commit.named and committed >= launched:
         return f"round {commit.round} was committed without it"
-    committed = run.documents.store.version(run.plan.shared_layout.commit(rounds)) if rounds else None
-    begin = max(current.launched_at or "", "" if committed is None else text(committed.written_at))
-    waited = seconds_between(begin, clock.now())
+    waited = seconds_between(max(launched, committed), clock.now())
     if waited <= _overdue_seconds(run.plan.spec.rendezvous.timeout_seconds, commit):
         return None
     return f"no round was committed for {waited:,.0f} s"
@@ -128,10 +129,12 @@ def _overdue_seconds(timeout_seconds: float, before: Commit | None) -> float:
     return timeout_seconds + STALLED_FACTOR * usual
 
 
-def _facts(replica: PlacedReplica, places: Places, price: Price) -> Facts:
+def _facts(replica: PlacedReplica, before: Sequence[Attempt], places: Places, price: Price) -> Facts:
     run, spec = replica.run, replica.spec
     others = [entry for entry in run.documents.entries(run.plan.spec.replicas) if entry.rank != replica.rank]
     launched = {entry.rank for entry in others if not _waits(entry)}
+    seats = seat_keeper(run.plan.spec)
+    about_to_be = set(range(replica.rank)) - launched - (set() if seats is None else seats.parked(run))
     commit = None if places.by_seconds is None else newest_commit(run)
     now, until = clock.now(), None
 
@@ -140,11 +143,14 @@ def _facts(replica: PlacedReplica, places: Places, price: Price) -> Facts:
         return None if rung.price_cap is None or kind is None else price(rung.place, kind)
 
     if places.by_seconds is not None:
-        until = places.by_seconds - seconds_between(run.plan.created_at, now)
+        # The run may have waited in the run queue.
+        attempts = (*before, *(attempt for entry in others for attempt in entry.attempts))
+        first = min((attempt.launched_at for attempt in attempts if attempt.launched_at), default=now)
+        until = places.by_seconds - seconds_between(first, now)
     return Facts(
         now=now,
         rungs=[_state(number, others, places, priced) for number in range(len(places.ladder))],
-        waiting_before=sum(rank not in launched for rank in range(replica.rank)),
+        waiting_before=len(about_to_be),
         spot=spec.spot,
         left_seconds=None if commit is None else _left(commit),
         until_deadline=until,
