@@ -181,11 +181,6 @@ class RunLayout:
         """The commit of a round."""
         return f"{self.commits}{round_:08d}.json"
 
-    @property
-    def findings(self) -> str:
-        """What the names of findings (`finding.py`) begin with. They lie beside the commits."""
-        return f"{self.commits}finding-"
-
     def checkpoints(self, rank: int) -> str:
         """Prefix with which SageMaker syncs a replica's checkpoint directory."""
         return f"checkpoints/{self.run}/r{rank}/"

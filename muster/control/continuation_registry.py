@@ -47,10 +47,11 @@ def require_lineage(store: DocumentStore, spec: Spec, continuation: Continuation
     if plan.spec.sweep != spec.sweep:
         statement = f"{parent} has other values in its sweep"
         raise _refused(statement, "write the same values, or leave resume_from out")
-    if (every := plan.spec.rendezvous.snapshot_rounds) != spec.rendezvous.snapshot_rounds:
+    lineage = lineage_after(plan, result)
+    every, has_rounds = plan.spec.rendezvous.snapshot_rounds, any((lineage.rounds_before, *lineage.rounds_by_rank))
+    if has_rounds and every != spec.rendezvous.snapshot_rounds:
         statement = f"{parent} has rendezvous.snapshot_rounds {every}, and this spec {spec.rendezvous.snapshot_rounds}"
         raise _refused(statement, f"write snapshot_rounds: {every}, or leave resume_from out")
-    lineage = lineage_after(plan, result)
     if not _has_history(store, plan, lineage):
         statement = f"the rounds of {parent} were deleted from {store.uri(plan.shared_layout.rendezvous)}"
         raise _refused(statement, "leave resume_from out, to train from the beginning")

@@ -10,8 +10,15 @@ from itertools import islice
 
 from muster.contract.errors import DocumentError
 from muster.contract.layout import RunLayout
-from muster.contract.run.commit import COMMITS_LISTED_MAX, Commit, Finish, commit_bytes_max, last_round, parse_commit
-from muster.contract.run.finding import FINDING_BYTES_MAX, FINDINGS_READ_MAX, Finding, FindingDocument, is_finding
+from muster.contract.run.commit import Commit, Finish, commit_bytes_max, last_round, parse_commit
+from muster.contract.run.finding import (
+    FINDING_BYTES_MAX,
+    FINDINGS_READ_MAX,
+    Finding,
+    FindingDocument,
+    findings_of,
+    is_finding,
+)
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Verdict
 from muster.control.documents import PlannedRun
 from muster.control.runtime.function import logger
@@ -114,10 +121,10 @@ def _read_findings(run: PlannedRun) -> tuple[Finding, ...]:
 def _findings_at(run: PlannedRun, layout: RunLayout, replicas: int) -> tuple[Finding, ...]:
     """Those that so many replicas, which train together, have written at `layout`."""
     store = run.documents.store
-    listed = islice(store.keys(layout.findings), COMMITS_LISTED_MAX)
-    own = (key for key in listed if is_finding(key.removeprefix(layout.commits), run.plan.run))
+    listed = islice(store.keys(f"{layout.commits}{findings_of(run.plan.run)}"), FINDINGS_READ_MAX)
+    keys = [key for key in listed if is_finding(key.removeprefix(layout.commits))]
     found: list[Finding] = []
-    for key in islice(own, FINDINGS_READ_MAX):
+    for key in keys:
         try:
             body = store.read_bounded(key, FINDING_BYTES_MAX) or b""
             document = FindingDocument.from_json(body, store.uri(key))

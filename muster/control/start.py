@@ -129,7 +129,9 @@ class Starter:
             wanted = RunRequested.model_validate(detail)
         except ValidationError as error:
             problems = problems_of(error, RunRequested)
-            raise SpecError([replace(one, field=f"detail.{one.field}") for one in problems]) from None
+            whole = "the spec"  # what a problem of the document itself is called
+            fields = ["detail" if one.field == whole else f"detail.{one.field}" for one in problems]
+            raise SpecError([replace(one, field=name) for one, name in zip(problems, fields, strict=True)]) from None
         if (wanted.spec is None) == (wanted.spec_uri is None):
             statement = "exactly one of spec and spec_uri must be set"
             raise SpecError([StatedProblem("detail", statement, 'write {"spec": {…}} or {"spec_uri": "s3://…"}')])

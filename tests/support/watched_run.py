@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.contract.run.finding import Finding, FindingDocument, is_finding
+from muster.contract.run.finding import Finding, FindingDocument, findings_of, is_finding
 from muster.contract.spec.watch_rules import Watch
 from muster.options.watch.replica.self_watch import SelfWatch
 from muster.replica.rendezvous import Rendezvous
@@ -28,5 +28,8 @@ def findings_in(run: Run) -> list[Finding]:
     """Those of `run`, not of others of its lineage."""
     paths = sorted((run.root / "commits").glob("finding-*"))
     documents = [FindingDocument.from_json(path.read_bytes(), path.name) for path in paths]
-    assert all(is_finding(path.name, document.run) for path, document in zip(paths, documents, strict=True))
+    assert all(
+        is_finding(path.name) and path.name.startswith(findings_of(document.run))
+        for path, document in zip(paths, documents, strict=True)
+    )
     return [document.finding for document in documents if document.run == run.name]

@@ -19,6 +19,7 @@ from muster.contract.run.finding import (
     FINDING_BYTES_MAX,
     FINDINGS_READ_MAX,
     FindingDocument,
+    findings_of,
     is_finding,
 )
 from muster.contract.run.round_values import DEFAULT_UNIT
@@ -35,9 +36,9 @@ class ProgressReader:
 
     def __init__(self, cloud: Cloud, run: str, layout: RunLayout, replicas: int) -> None:
         """Of `run`, at `layout`, which it shares with its lineage."""
-        self._cloud, self._run = cloud, run
+        self._cloud = cloud
         self._prefix = layout.commits
-        self._of_findings = layout.findings
+        self._of_findings = f"{layout.commits}{findings_of(run)}"
         self._replicas = replicas
         self._most = commit_bytes_max(replicas)
         self._last = layout.commits
@@ -99,15 +100,14 @@ class ProgressReader:
 
     def findings(self) -> list[tuple[FindingDocument, datetime]]:
         """The findings, and when each was stored: one LIST, and one GET for each new one."""
-        listed = islice(self._cloud.objects.items_after(self._of_findings, self._of_findings), COMMITS_LISTED_MAX)
-        items = list(islice((item for item in listed if self._is_finding(item.key)), FINDINGS_READ_MAX))
+        items = list(islice(self._cloud.objects.items_after(self._of_findings, self._of_findings), FINDINGS_READ_MAX))
         self._read_findings([item.key for item in items])
         found = ((self._findings.get(item.key), item.at) for item in items)
         return [(finding, at) for finding, at in found if finding is not None]
 
     def _read_findings(self, keys: list[str]) -> None:
         """Read those of `keys` that name findings of the run. One that cannot be read is in its replica's log alone."""
-        new = [key for key in keys if self._is_finding(key) and key not in self._findings]
+        new = [key for key in keys if is_finding(key.removeprefix(self._prefix)) and key not in self._findings]
         for key in new[: FINDINGS_READ_MAX - len(self._findings)]:
             uri = s3_uri(self._cloud.stack.bucket, key)
             try:
@@ -115,9 +115,6 @@ class ProgressReader:
                 self._findings[key] = FindingDocument.from_json(body, uri)
             except DocumentError:
                 self._findings[key] = None
-
-    def _is_finding(self, key: str) -> bool:
-        return is_finding(key.removeprefix(self._prefix), self._run)
 
     def _keys_after(self, last: str) -> Iterator[str]:
         return islice(self._cloud.objects.keys_after(self._prefix, last), COMMITS_LISTED_MAX)

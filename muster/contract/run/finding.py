@@ -19,7 +19,7 @@ FINDINGS_MAX = 20
 FINDINGS_READ_MAX = 100
 """How many findings of a run are read."""
 TEXT_MAX = 800
-_NAME = re.compile(r"finding-[a-z_]{1,16}-(?:(?P<run>[0-9]{10})-)?[0-9-]{1,32}\.json")
+_NAME = re.compile(r"finding-[0-9]{10}-[a-z_]{1,16}-[0-9-]{1,32}\.json")
 
 
 class Finding(StoredPart):
@@ -52,15 +52,11 @@ class FindingDocument(StoredDocument):
     finding: Finding
 
 
-def run_number(run: str) -> str:
-    """The number of `run` in the names of its findings, which lie beside those of its whole lineage."""
-    return f"{crc32(run.encode()):010d}"
+def findings_of(run: str) -> str:
+    """What the names of a run's findings begin with: below `RunLayout.commits` lie those of its whole lineage."""
+    return f"finding-{crc32(run.encode()):010d}-"
 
 
-def is_finding(name: str, run: str) -> bool:
-    """Whether an object with this name below `RunLayout.commits` is a finding of `run`.
-
-    A name by an older version has no number: its document alone says whose it is.
-    """
-    found = _NAME.fullmatch(name)
-    return found is not None and found["run"] in {None, run_number(run)}
+def is_finding(name: str) -> bool:
+    """Whether an object with this name below `RunLayout.commits` is a finding."""
+    return _NAME.fullmatch(name) is not None

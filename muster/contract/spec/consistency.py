@@ -39,9 +39,7 @@ def inconsistencies(spec: SpecFields) -> Iterator[Problem]:
     yield from _elastic_problems(spec)
     yield from _membership_problems(spec)
     parts = (spec, *(with_override(spec, override) for override in spec.overrides.values()))
-    gate, elastic = spec.launch_gate, spec.elastic
-    seats = spec.replicas if gate is None or elastic is None else elastic.wanted_at(gate.within_seconds)
-    yield from spec.limit_problems(seats, (name for part in parts for name in part.instance_types))
+    yield from spec.limit_problems(spec.replicas, (name for part in parts for name in part.instance_types))
     yield from _training_job_problems(spec)
     yield from _budget_problems(spec)
     yield from _watch_problems(spec)

@@ -59,10 +59,6 @@ class Elastic(Document):
     )
     scale: list[ScaleStep] = Field(default_factory=list, max_length=50, description="times of other numbers")
 
-    def wanted_at(self, seconds: int) -> int:
-        """How many seats the spec wants so long after the launch."""
-        return next((step.replicas for step in reversed(self.scale) if step.after_seconds < seconds), self.start)
-
     def problems(self, replicas: int) -> Iterator[Problem]:
         """What does not fit together in a run with so many seats. Pure."""
         if self.start > replicas:

@@ -68,17 +68,12 @@ class LimitFields(Document):
         return SHIPPED_PRICES.with_prices(self.usd_per_hour)
 
     def limit_problems(self, replicas: int, instance_types: Iterable[str]) -> Iterator[Problem]:
-        """Problems between the limits and the run.
-
-        Args:
-            replicas: how many are wanted at the time of the launch gate.
-            instance_types: all types that a replica may run on.
-        """
+        """Problems between the limits and the run; `instance_types` are all types that a replica may run on."""
         if self.cost_ceiling_usd is not None:
             yield from self.price_problems("cost_ceiling_usd", instance_types)
         gate = self.launch_gate
         if gate is not None and gate.replicas > replicas:
-            allowed = f"at most {replicas}, the replicas that are wanted by then"
+            allowed = f"at most replicas ({replicas})"
             yield Problem("launch_gate.replicas", str(gate.replicas), "lower it", allowed)
         if gate is not None and self.deadline_seconds is not None and gate.within_seconds >= self.deadline_seconds:
             allowed = f"less than deadline_seconds ({self.deadline_seconds})"

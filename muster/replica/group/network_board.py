@@ -101,7 +101,8 @@ class NetworkBoard:
     """The board at an address; see `Board`. One connection to a call. Thread-safe.
 
     Attributes:
-        patience_seconds: how long a call tries to reach the board, at first and after each loss of its connection.
+        patience_seconds: how long a call tries to reach the board, at first and, where it waits without a limit, after
+            each loss of its connection.
     """
 
     host: str
@@ -136,7 +137,7 @@ class NetworkBoard:
                     return _asked(connection, line)
             except OSError as error:
                 now = time.monotonic()
-                if now - made > _HELD_SECONDS:
+                if now - made > _HELD_SECONDS and request.get("seconds") is None:
                     over = now + self.patience_seconds
                 if now > over:
                     message = f"The replica's first instance ({self.host}:{self.port}) cannot be reached: {error}."

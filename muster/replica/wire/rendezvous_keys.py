@@ -6,7 +6,7 @@ trained for long, the load is spread. Numbers are padded, so that the keys of a 
 
 from __future__ import annotations
 
-from muster.contract.run.finding import run_number
+from muster.contract.run.finding import findings_of
 
 CONTRIBUTIONS = "contributions/"
 SUMS = "sums/"
@@ -60,7 +60,7 @@ def commit(round_: int, revision: int = 0) -> str:
 
 def finding(rule: str, run: str, number: str) -> str:
     """What a rule that watches the training of `run` has found. Beside the commits: who lists those finds it, too."""
-    return f"{COMMITS}finding-{rule}-{run_number(run)}-{number}.json"
+    return f"{COMMITS}{findings_of(run)}{rule}-{number}.json"
 
 
 def sums_of(shard: int) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from muster.contract.layout import RunLayout
-from muster.contract.run.finding import Finding, FindingDocument
+from muster.contract.run.finding import Finding, FindingDocument, findings_of
 from muster.contract.spec.watch_rules import Rule
 from tests.support.deployed import Deployed
 from tests.support.shown_pages import DOCS, Step, blocks, install_stand_ins, steps
@@ -102,7 +102,7 @@ def test_a_finding_of_a_replica_that_watches_itself(reader: Terminal, stack: Dep
     evidence = words[1].replace("…", "waits for process 1")
     finding = Finding(rule=Rule.HANG, then="restart", rank=2, attempt=1, round=31, text=evidence)
     document = FindingDocument(run="night", finding=finding)
-    key = f"{RunLayout('night').findings}hang-00002-000001-0001-01.json"
+    key = f"{RunLayout('night').commits}{findings_of('night')}hang-00002-000001-0001-01.json"
     stack.s3.put_object(Bucket=stack.bucket, Key=key, Body=document.to_json())
     # The terminal breaks long lines where it is full, and the page where words end.
     shown = "".join(reader.run(status.command).text.split())

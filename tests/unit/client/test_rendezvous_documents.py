@@ -13,7 +13,7 @@ from muster.client.runs.run_status import RunStatus
 from muster.client.runs.status_text import changes
 from muster.contract.layout import RunLayout
 from muster.contract.run.commit import commit_bytes_max
-from muster.contract.run.finding import FINDINGS_READ_MAX, Finding, FindingDocument, run_number
+from muster.contract.run.finding import FINDINGS_READ_MAX, Finding, FindingDocument, findings_of
 from muster.contract.spec.watch_rules import Rule
 from muster.control.settle import finish_run
 from tests.memory.harness import RUN, ControlHarness, budget
@@ -22,6 +22,7 @@ from tests.support.memory_client import client_of
 from tests.support.round_commits import commit_of, member
 
 COMMITS = RunLayout(RUN).commits
+OWN = findings_of(RUN)
 TEXT = "process 3 of 4 has made no step for 612 s"
 WORDS = f"watch.hang: replica 0 attempt 1, after round 1: {TEXT} (report)"
 
@@ -133,7 +134,7 @@ def finding(run: str = RUN) -> bytes:
 def test_a_finding_is_in_status_changes_table_page_and_events(harness: ControlHarness) -> None:
     put(harness, "00000001.json", commit(1))
     before = look(harness)
-    put(harness, "finding-hang-00000-000001-01.json", finding())
+    put(harness, f"{OWN}hang-00000-000001-01.json", finding())
     status = look(harness)
     assert [found.words for found in status.findings] == [WORDS]
     assert (before.findings, status.round) == ((), 1)
@@ -156,30 +157,30 @@ NO_FINDINGS = {
 
 
 def test_what_is_no_finding_of_the_run_is_left_out(harness: ControlHarness) -> None:
-    put(harness, "finding-hang-00000-000001-02.json", finding())
+    put(harness, f"{OWN}hang-00000-000001-02.json", finding())
     put(harness, "finding-.json", finding())
     for name, body in NO_FINDINGS.items():
-        put(harness, "finding-hang-00000-000001-01.json", body)
+        put(harness, f"{OWN}hang-00000-000001-01.json", body)
         assert [found.words for found in look(harness).findings] == [WORDS], name
         log = Observer(client_of(harness.cloud), RUN).event_log()
         assert [entry.text for entry in log if entry.kind is EventKind.RULE_MET] == [WORDS], name
     # A rule of another version is one.
-    put(harness, "finding-heat-00000-000001-01.json", finding().replace(b'"hang"', b'"heat"'))
+    put(harness, f"{OWN}heat-00000-000001-01.json", finding().replace(b'"hang"', b'"heat"'))
     (other,) = [found for found in look(harness).findings if found.rule is None]
     assert other.words.startswith("a rule of another version of Muster: replica 0 attempt 1")
 
 
 def test_a_replica_that_floods_the_bucket_fills_no_memory(harness: ControlHarness) -> None:
     for number in range(FINDINGS_READ_MAX + 5):
-        put(harness, f"finding-hang-00000-{number:06d}-01.json", finding())
+        put(harness, f"{OWN}hang-00000-{number:06d}-01.json", finding())
     assert len(look(harness).findings) == FINDINGS_READ_MAX
 
 
 def test_many_findings_of_runs_before_hide_none_of_a_continuation(harness: ControlHarness) -> None:
     for number in range(FINDINGS_READ_MAX):
-        key = f"finding-hang-{run_number('another')}-00000-{number:06d}-0000-01.json"
-        put(harness, key, finding(run="another"))
-    put(harness, f"finding-slow-{run_number(RUN)}-00000-000001-0000-01.json", finding())
+        key = f"{findings_of('one-before')}hang-00000-{number:06d}-0000-01.json"
+        put(harness, key, finding(run="one-before"))
+    put(harness, f"{OWN}slow-00000-000001-0000-01.json", finding())
     assert [found.words for found in look(harness).findings] == [WORDS]
     log = Observer(client_of(harness.cloud), RUN).event_log()
     assert [entry.text for entry in log if entry.kind is EventKind.RULE_MET] == [WORDS]

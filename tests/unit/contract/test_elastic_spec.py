@@ -7,7 +7,7 @@ import pytest
 from muster.contract.aws.prices import SHIPPED_PRICES
 from muster.contract.spec.elastic import QUORUM
 from muster.contract.spec.spec_reader import parse_spec
-from tests.support.refused_specs import refusal, refused_fields
+from tests.support.refused_specs import refusal
 
 RANGE = {"min": 2, "start": 4, "max": 8}
 BASE: dict[str, Any] = {"replicas": RANGE, "trainer": "package.module:train"}
@@ -25,15 +25,6 @@ def test_a_range_is_the_number_of_seats_and_what_follows_from_it() -> None:
     # A number of participants is no share.
     fixed = parse_spec({**BASE, "rendezvous": {"min_participants": 2}}).resolved().rendezvous
     assert (fixed.min_participants, fixed.quorum) == (2, None)
-
-
-def test_a_launch_gate_may_ask_for_as_many_as_the_spec_opens_by_then() -> None:
-    scale = {"scale": [STEP, {"after_seconds": 120, "replicas": 5}]}
-    for replicas, seconds in ((4, 60), (6, 61), (6, 120), (5, 121)):
-        gate = {"launch_gate": {"replicas": replicas, "within_seconds": seconds}}
-        parse_spec({**BASE, "elastic": scale, **gate})
-        gate["launch_gate"]["replicas"] += 1
-        assert set(refused_fields({**BASE, "elastic": scale, **gate})) == {"launch_gate.replicas"}
 
 
 @pytest.mark.parametrize(
@@ -92,10 +83,6 @@ def test_a_launch_gate_may_ask_for_as_many_as_the_spec_opens_by_then() -> None:
         (
             {"rendezvous": {"min_participants": 3}},
             ["rendezvous.min_participants: found 3; at most replicas.min (2); lower it, or raise replicas.min"],
-        ),
-        (
-            {"launch_gate": {"replicas": 5, "within_seconds": 60}, "elastic": {"scale": [STEP]}},
-            ["launch_gate.replicas: found 5; at most 4, the replicas that are wanted by then; lower it"],
         ),
         ({"min_replicas": 3}, ["min_replicas: found 3; replicas.min (2); leave it out"]),
         (

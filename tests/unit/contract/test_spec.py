@@ -112,7 +112,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"kwargs": {"a": object()}}, "kwargs.a", "JSON"),
     ({"kwargs": {"a": "\ud800"}}, "kwargs.a", "Unicode"),
     ({"kwargs": {"a": [1, {"b": float("inf")}]}}, "kwargs.a.1.b", "pass it as a string"),
-    ({"launch_gate": {**GATE, "replicas": 5}}, "launch_gate.replicas", "5; at most 4, the replicas that"),
+    ({"launch_gate": {**GATE, "replicas": 5}}, "launch_gate.replicas", "5; at most replicas (4)"),
     ({"launch_gate": {**GATE, "within_seconds": 0}}, "launch_gate.within_seconds", "0; at least 1"),
     (
         {"launch_gate": GATE, "deadline_seconds": 60},

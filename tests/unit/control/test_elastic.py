@@ -199,7 +199,8 @@ def test_an_event_that_asks_for_no_number_of_replicas_is_refused_with_words(harn
     assert [detail.get("replicas") for detail in harness.cloud.events.of("Scale Refused")] == [0, 20_000, *[None] * 4]
     assert len(run.seats.refusals) == 6
     for event in ({"id": "e", "detail": detail} for detail in ({"replicas": 3}, {"run": 7, "replicas": 3}, 5)):
-        assert scale(harness.plane, ScaleRequest.of(event), 1, budget()) == "refused: there is no such run"
+        answer = scale(harness.plane, ScaleRequest.of(event), 1, budget())
+        assert answer == "refused: detail.run is missing or no text: write the run's name"
     name = "an execution's name may be longer than that of its run"
     assert ScaleRequest.of({"id": "e", "detail": {"run": name, "replicas": 1}}).run == run_name(name)
 

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from muster.contract.errors import NewerDocumentError
-from muster.contract.layout import RunLayout
 from muster.contract.run.attempt import Attempt
 from muster.contract.run.commit import Commit, Finish
 from muster.contract.run.fence import Fence, FenceCause
-from muster.contract.run.finding import FINDINGS_READ_MAX, Finding, FindingDocument, run_number
+from muster.contract.run.finding import FINDINGS_READ_MAX, Finding, FindingDocument, findings_of
 from muster.contract.run.result import ReplicaOutcome, ReplicaResult, Result, Verdict
 from muster.contract.run.run_document import Manifest
 from muster.contract.run.training_pace import Pace
@@ -305,6 +304,9 @@ def test_a_success_with_fewer_rounds_than_expected_says_so() -> None:
 # --- findings of the watch ------------------------------------------------------------------------
 
 
+COMMITS = f"rendezvous/{RUN}/commits/"
+
+
 def finding(round_: int, run: str = RUN, rank: int = 0) -> bytes:
     of_rule = Finding(rule=Rule.LOSS, then="report", rank=rank, attempt=1, round=round_, text="its metric loss is nan")
     return FindingDocument(run=run, finding=of_rule).to_json()
@@ -315,7 +317,7 @@ def test_the_result_has_the_findings_of_the_run_and_leaves_out_what_is_none(harn
     complete(harness)
     others = [finding(1, run="one-before"), finding(1, rank=1), finding(1) + b" " * 5_000, b"{"]
     for number, body in enumerate((finding(3), finding(9), *others)):
-        harness.plane.store.create(f"rendezvous/{RUN}/commits/finding-loss-00000-000001-{number:02}.json", body)
+        harness.plane.store.create(f"{COMMITS}{findings_of(RUN)}loss-00000-000001-{number:02}.json", body)
     result = settled(harness)
     assert [item.round for item in result.findings] == [3, 9]
     assert result.verdict is Verdict.SUCCEEDED
@@ -326,6 +328,6 @@ def test_many_findings_of_runs_before_hide_none_of_a_continuation(harness: Contr
     complete(harness)
     runs = [(Rule.HANG, "one-before", number) for number in range(FINDINGS_READ_MAX)]
     for rule, run, number in (*runs, (Rule.LOSS, RUN, 9)):
-        key = f"{RunLayout(RUN).findings}{rule}-{run_number(run)}-{number:05}-000001-0000-01.json"
+        key = f"{COMMITS}{findings_of(run)}{rule}-{number:05}-000001-0000-01.json"
         harness.plane.store.create(key, finding(number, run))
     assert [item.round for item in settled(harness).findings] == [9]

@@ -12,7 +12,7 @@ from muster.client.runs.run_state import RunState
 from muster.client.runs.status_text import headline
 from muster.contract.errors import SpecError
 from muster.contract.layout import RunLayout
-from muster.contract.run.finding import Finding, FindingDocument
+from muster.contract.run.finding import Finding, FindingDocument, findings_of
 from muster.contract.run.result import ReplicaOutcome, Verdict
 from muster.contract.run.run_document import Manifest, RunDocument
 from muster.contract.spec.watch_rules import Rule
@@ -48,7 +48,7 @@ def launched(harness: ControlHarness) -> None:
         for round_ in range(1, rounds + 1):
             commit(harness, rank, round_)
     finding = Finding(rule=Rule.HANG, then="report", rank=0, attempt=1, round=2, text="of 2")
-    key = f"{RunLayout(RUN).of_rank(2).findings}hang-00000-000001-0000-01.json"
+    key = f"{RunLayout(RUN).of_rank(2).commits}{findings_of(RUN)}hang-00000-000001-0000-01.json"
     put(harness, key, FindingDocument(run=RUN, finding=finding).to_json())
 
 

@@ -33,6 +33,8 @@ from muster.options.elastic.control.decisions import leavers, paid_seats
 from muster.options.elastic.control.parking import leave, wake
 from muster.options.elastic.control.seat_documents import elastic_of, first_seats, lost_ranks, seats_of
 
+_NO_RUN = "-"  # no run has such a name
+
 
 class ScaleRequest(RunRequest):
     """How many replicas a run is to have, and who asks: an event of the bus, or a one-time schedule."""
@@ -51,8 +53,7 @@ class ScaleRequest(RunRequest):
         detail = event["detail"]
         given = detail if isinstance(detail, Mapping) else {}
         name = given.get("run")
-        # An execution's name may be longer than its run's; what is no name is none of a run.
-        run = run_name(name if isinstance(name, str) else "")
+        run = run_name(name) if isinstance(name, str) and name else _NO_RUN  # an execution's may be longer
         known = {"by": event.get("id"), "time": event.get("time")}
         return cls.model_validate({"run": run, "replicas": given.get("replicas"), **known})
 
@@ -111,7 +112,8 @@ def _refuse(plane: ControlPlane, run: ActiveRun | None, request: ScaleRequest, r
 def _elastic_run(plane: ControlPlane, request: ScaleRequest) -> ActiveRun:
     run = plane.runs.find(request.run)
     if run is None:
-        message = "there is no such run"
+        is_named = request.run != _NO_RUN
+        message = "there is no such run" if is_named else "detail.run is missing or no text: write the run's name"
         raise ScaleRefusedError(message)
     if run.plan.spec.elastic is None:
         message = "it has a fixed number of replicas: launch a run with `replicas: {min, start, max}`"

@@ -121,6 +121,12 @@ class PlaceStack:
             said = f"{there} has the job prefix {outputs.get('JobPrefix')}, and takes jobs with no other"
             yield StatedProblem(self.field, said, f"delete it first: cdk destroy {self.stack}")
 
+    def protected(self) -> Iterator[Problem]:
+        """Why CloudFormation would refuse to delete it."""
+        if self.deployed is not None and self.deployed.is_protected:
+            said = f"the termination protection of the stack {self.stack} in {self.outpost.region} is on"
+            yield StatedProblem(self.field, said, "turn it off, or keep the place")
+
     def changes(self, assembly: Assembly) -> list[str]:
         """What its deployment changes."""
         before = {} if self.deployed is None else self.deployed.template
@@ -215,7 +221,7 @@ class PlaceStacks:
             yield from [*one.unreached()] or [*one.misled()] or one.problems(prefixes)
         for one in self.unwanted:
             # To one that cannot be asked `warnings` is the answer.
-            yield from one.misled() if one.lost is None else ()
+            yield from [*one.misled(), *one.protected()] if one.lost is None else ()
             if users := self._users(one, outputs):
                 shown = ", ".join(users[:_RUNS_SHOWN]) + (" and others" if len(users) > _RUNS_SHOWN else "")
                 remedy = "wait until they end, or cancel them with `muster cancel RUN`"
