@@ -107,7 +107,8 @@ class ProgressReader:
 
     def _read_findings(self, keys: list[str]) -> None:
         """Read those of `keys` that name findings of the run. One that cannot be read is in its replica's log alone."""
-        new = [key for key in keys if is_finding(key.removeprefix(self._prefix)) and key not in self._findings]
+        own = (key for key in keys if key.startswith(self._of_findings) and is_finding(key.removeprefix(self._prefix)))
+        new = [key for key in own if key not in self._findings]
         for key in new[: FINDINGS_READ_MAX - len(self._findings)]:
             uri = s3_uri(self._cloud.stack.bucket, key)
             try:
