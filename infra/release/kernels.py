@@ -93,7 +93,10 @@ def add_kernels(tree: Path) -> None:
                 message = f"{_ZIG} is missing: make build/zig/.ready"
                 raise KernelError(message)
             compiled([str(_ZIG), "cc", "-target", f"{machine}-linux-musl", "-s"], machine, source, library)
-        shutil.copyfile(library, source.with_name(library.name))
+        target = source.with_name(library.name)
+        # A process that has loaded the one before goes on with that: written over, it would crash.
+        shutil.copyfile(library, partial := target.with_name(f"{target.name}.{os.getpid()}"))
+        partial.replace(target)
 
 
 def _environment() -> dict[str, str]:
