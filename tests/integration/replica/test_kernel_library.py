@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from muster.infra.deploy.bundle import build_replica_package
+from muster.infra.release import kernels
 from muster.infra.release.kernels import FOLDER, KernelError, compile_native, compiled
 from muster.replica.kernel import library
 from muster.replica.kernel.library import SOURCE, library_name, source_digest
@@ -118,3 +119,20 @@ def test_a_compiler_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> No
     with pytest.raises(KernelError, match="false failed"):
         compiled(["false"], "x86_64", source, tmp_path / LIBRARY)
     assert [path.name for path in tmp_path.iterdir()] == [SOURCE]
+
+
+def test_a_wheel_that_is_built_leaves_the_library_that_a_process_has_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_BUILD", tmp_path / "build")
+    folder = tmp_path / "muster" / FOLDER
+    kept = tmp_path / "build" / "kernels" / source_digest(b"int one;")
+    for place, content in ((folder, "old"), (kept, "new")):
+        place.mkdir(parents=True)
+        for machine in kernels.MACHINES:
+            (place / library_name(machine)).write_text(content, encoding="utf-8")
+    (folder / SOURCE).write_bytes(b"int one;")
+    with (folder / LIBRARY).open(encoding="utf-8") as loaded:
+        kernels.add_kernels(tmp_path)
+        assert (loaded.read(), (folder / LIBRARY).read_text(encoding="utf-8")) == ("old", "new")
+    assert len(list(folder.iterdir())) == 1 + len(kernels.MACHINES)
