@@ -14,6 +14,7 @@ from bench.quality.table import Line
 PICTURE = Path("docs/quality.svg")
 _MARKERS = {"fp32": "o", "int4": "s", "topk2-64": "^", "topk2-128": "v"}
 _COLOURS = {"adamw": "#4c72b0", "muon": "#dd8452"}
+_LOSS_MAX = 2.3  # above are sparse codecs in three rounds, which have learnt next to nothing
 _NAMES = {"adamw": "AdamW", "muon": "Muon"}
 
 
@@ -61,6 +62,7 @@ def draw(lines: Sequence[Line], path: Path = PICTURE) -> None:
             name = f"data parallelism, {_NAMES[line.setting.optimizer]}: {bytes_sent(line):,.0f} bytes"
             axes.axhline(line.mean, color=_COLOURS[line.setting.optimizer], linestyle="--", linewidth=1, label=name)
     axes.set_xscale("log")
+    axes.set_ylim(top=_LOSS_MAX)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel(
         "bytes that a replica sends per parameter, in the whole training (numbers: inner steps per exchange)"
